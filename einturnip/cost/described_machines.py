@@ -1,4 +1,4 @@
-"""Machines described in files: rates, memories and the links between them, for simulation and for the tables."""
+"""Machines described in files, for simulation and tables: rates, memories and the links between them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ MEMORIES = ("device", "host", "disk")
 
 @dataclass(frozen=True, slots=True)
 class MachineLink:
-    """One way from a memory to another. Units: bytes a second, seconds a transfer."""
+    """One direction between two memories. Units: bytes per second, seconds per transfer."""
 
     bandwidth: float
     latency: float
 
     def seconds(self, nbytes: int) -> float:
-        """What a transfer takes."""
+        """Return the seconds of a transfer."""
         return self.latency + nbytes / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRates:
-    """What kernels take: the longer of their operations and their bytes, after a launch.
+    """Kernel rates: a kernel takes the longer of its operations and its bytes, after a launch.
 
-    Units: operations a second of matrix products and of all else, bytes a second, seconds.
+    Units: operations per second of matrix products and of all other operations, bytes per second, seconds.
     """
 
     product_flops: float
@@ -42,10 +42,10 @@ class KernelRates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescribedMachine:
-    """A machine with its memories in bytes and its links by ``from->to``. ``inputs``: the memory that holds the inputs.
+    """A machine with its memories in bytes and its links by ``from->to``.
 
-    ``kernels``: None where the plan's own predictions hold, which are those of a host. ``workers``: kernels at once.
-    Transfers of one link follow one another; those of different links overlap.
+    ``inputs``: the memory of the inputs. ``kernels``: None if the plan's own predictions for a host apply. ``workers``:
+    number of concurrent kernels. Transfers over one link follow one another; those over different links overlap.
     """
 
     name: str
@@ -57,15 +57,15 @@ class DescribedMachine:
     inputs: str
 
     def link(self, source: str, target: str) -> MachineLink:
-        """The link from one memory to another."""
+        """Return the link from one memory to another."""
         return self.links[f"{source}->{target}"]
 
 
 def described(name: str) -> DescribedMachine:
-    """The machine that a name of ``machine_names``, or the path of a file of the same form, stands for.
+    """Return the machine with a name from ``machine_names``, or described by a file of the same form.
 
     Raises:
-        BindError: there is no such machine, or the file does not say what is needed.
+        BindError: there is no such machine, or its file is incomplete.
     """
     path = Path(name)
     if path.suffix != ".toml":
@@ -78,7 +78,7 @@ def described(name: str) -> DescribedMachine:
 
 
 def machine_names() -> tuple[str, ...]:
-    """The machines that come with einturnip."""
+    """Return the names of the machines that come with einturnip."""
     return tuple(sorted(path.stem for path in (folder("cost") / "machines").glob("*.toml")))
 
 

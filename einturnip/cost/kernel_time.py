@@ -1,4 +1,4 @@
-"""What a tile's kernel takes, in seconds: the work of the kernel that will be called, at a machine's rates."""
+"""Predicted seconds of one tile's kernel: the work of the chosen kernel, at a machine's rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from einturnip.cost.kernel_work import KernelWork, multiplied_work, work_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_code_work import native_work
 from einturnip.cost.region_work import kernel_work
-from einturnip.cost.working_set import is_cut
+from einturnip.cost.working_set import splits_aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
@@ -35,12 +35,12 @@ def kernel_seconds(
     mode: Mode | None = None,
     origins: Sequence[int] | None = None,
 ) -> float:
-    """Predicted seconds of one tile's kernel on one worker, while the others work too.
+    """Return the predicted seconds of one tile's kernel on one worker while all workers are busy.
 
     ``mode``: by default accumulate if a state is carried between tiles, else full. ``origins``: the tile's first
-    points, where a mask may leave out some of it.
+    points, for masks that leave out parts of it.
     """
-    mode = mode or ("accumulate" if is_cut(einsum, extents) else "full")
+    mode = mode or ("accumulate" if splits_aggregation(einsum, extents) else "full")
     if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents:
         work = _compiled_work(einsum, tuple(extents), mode)
         if work is not None:
@@ -54,7 +54,7 @@ def kernel_seconds(
 
 
 def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode: Mode) -> float:
-    """What NumPy takes in place of machine code, in the workspace that was planned for that."""
+    """Return the seconds of the NumPy kernel that replaces machine code, in the same workspace."""
     if isinstance(einsum, Region):
         return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
     kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
@@ -66,7 +66,7 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
 
 
 def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelWork | None:
-    """The work of a tile as machine code; None where there is none."""
+    """Return the work of a tile in machine code; None if there is none."""
     if contraction(einsum) is None:
         made = kernel_spec(einsum, mode)
         return None if made is None else native_work(made, extents)

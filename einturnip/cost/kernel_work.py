@@ -1,6 +1,6 @@
-"""What a call of a compiled kernel does, in counts: passes over points, matrix products, turns of its loops.
+"""Work of a compiled kernel in counts: array passes, matrix products, iterations of Python loops.
 
-The counts are read off the kernel that will be called, so that what is priced is what runs.
+The counts are read from the kernel object that will be called, so that the price belongs to the code that runs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad
 from einturnip.kernels.numpy.keyed import CheckedKernel, FinalizedKernel
 from einturnip.kernels.numpy.scatter import Scatter
 
-# Operands that together take less than this are taken to lie in the cache.
+# Operands that are smaller than this in total are assumed to be in the cache.
 CACHED_NBYTES = 1 << 18
-# NumPy's scatters to tiles of their own hold Python's lock: two take as long as one that scatters all.
+# NumPy's scatters hold the GIL, so two of them on separate tiles take as long as one that scatters all.
 _IN_TURNS = 2
-# Points of a product that takes little longer than calling BLAS; nanoseconds that NumPy multiplies a byte in.
+# Points of a product below which the BLAS call itself dominates; nanoseconds per byte of NumPy's multiplication.
 _SMALL, _BYTE_NS = 1 << 18, 0.032
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayPass:
-    """One array operation: ``times`` calls, ``points`` and inner ``loops`` in all; bytes from and to memory.
+    """One array operation: ``times`` calls, total ``points`` and inner ``loops``, bytes read and written.
 
-    ``table``: of rows at places that are data, the bytes of what they are taken from.
+    ``table``: for a gather of rows, the bytes of the table.
     """
 
     name: str
@@ -64,14 +64,14 @@ class ProductWork:
 
 @dataclass(slots=True)
 class KernelWork:
-    """What a kernel does; ``turns`` counts what costs Python's time: calls, blocks, turns of a contraction, actions."""
+    """Work of a kernel; ``turns`` counts Python overhead: calls, blocks, contraction iterations, actions."""
 
     passes: list[ArrayPass] = field(default_factory=list)
     products: list[ProductWork] = field(default_factory=list)
     turns: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: KernelWork, times: float = 1.0) -> None:
-        """The other's work too, so many times; its operands lie in the cache."""
+        """Add the work of another kernel ``times`` times; its operands are in the cache."""
         for p in other.passes:
             self.passes.append(ArrayPass(p.name, p.times * times, p.points * times, p.loops * times, table=p.table))
         self.products += [ProductWork(p.dtype, p.m, p.n, p.k, p.times * times) for p in other.products]
@@ -79,14 +79,15 @@ class KernelWork:
             self.turn(name, count * times)
 
     def turn(self, name: str, times: float = 1) -> None:
-        """So many of what is counted by name."""
+        """Count an overhead ``name`` ``times`` times."""
         self.turns[name] = self.turns.get(name, 0) + times
 
 
 def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
-    """The work of a kernel that is no region; of an unknown one, its operations as additions.
+    """Return the work of a kernel that is not a region.
 
-    ``share``: of the points whose place is data, those that fall in the tile.
+    An unknown kernel counts its operations as additions. ``share``: share of the data-dependent points that fall into
+    the tile.
     """
     match kernel:
         case BlockedKernel():
@@ -110,7 +111,7 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
 
 
 class _Sections:
-    """How often each section of a blocked kernel runs, and over how many points of a register in all."""
+    """Number of runs of each section of a blocked kernel, and the total points of a register."""
 
     def __init__(self, kernel: BlockedKernel) -> None:
         self.kernel, self.space = kernel, kernel.space
@@ -121,22 +122,22 @@ class _Sections:
         self.fresh = math.prod(self.counts[p] for p in outer)
 
     def entered(self, section: int) -> Sequence[int]:
-        """The loops around a section."""
+        """Return the loops around a section."""
         if section <= self.innermost:
             return self.space.loops[:section]
         return self.space.loops[: self.space.n_out_loops] if section == self.innermost + 3 else self.space.loops
 
     def share(self, section: int) -> float:
-        """Of the innermost blocks, those in which a fold's section runs."""
+        """Return the share of the innermost blocks in which a reduction's section runs."""
         first = self.fresh / max(1, self.total)
         return {self.innermost + 1: first, self.innermost + 2: 1 - first}.get(section, 1.0)
 
     def times(self, section: int) -> float:
-        """How often a section runs."""
+        """Return the number of runs of a section."""
         return math.prod(self.counts[p] for p in self.entered(section)) * self.share(section)
 
     def points(self, labels: Iterable[int], section: int) -> float:
-        """Points of a value over ``labels``, over all runs of the section."""
+        """Return the points of a value over ``labels``, over all runs of the section."""
         space, around, of = self.space, set(self.entered(section)), set(labels)
         own = math.prod(space.extents[p] if p not in space.loops or p in around else space.blocks[p] for p in of)
         return own * math.prod(self.counts[p] for p in around - of) * self.share(section)
@@ -150,7 +151,7 @@ def _blocked(kernel: BlockedKernel, share: float) -> KernelWork:
     for number, steps in enumerate(kernel.sections):
         if number == sections.innermost + 1:
             before = set(seen)
-        elif number == sections.innermost + 2:  # other blocks than those in which the fold begins: read anew
+        elif number == sections.innermost + 2:  # other blocks than the first of each reduction: operands are read again
             seen -= {k for k in seen - before if kernel.registers[k].kind == "operand"}
         for step in steps:
             made = _pass(kernel.registers, sections, number, step, seen)
@@ -164,7 +165,7 @@ def _blocked(kernel: BlockedKernel, share: float) -> KernelWork:
 def _pass(
     registers: Sequence[Register], sections: _Sections, number: int, step: PrimitiveStep, seen: set[int]
 ) -> ArrayPass:
-    """One step as a pass; what it reads or writes outside the workspace counts where it is met first."""
+    """Return one step as a pass; external operands and results count at their first use."""
     arguments = [registers[a] for a in step.arguments]
     out = registers[step.out]
     arrays = [r for r in (*arguments, out) if r.kind in ("slot", "operand", "out")]
@@ -189,9 +190,9 @@ def _pass(
 def _placed(
     work: KernelWork, made: ArrayPass, step: PrimitiveStep, sections: _Sections, share: float, item: int
 ) -> None:
-    """Adds a pass; rows at places that are data cost by the row and by the element, those that count alone.
+    """Add a pass; rows at data-dependent places cost per row and per element.
 
-    ``item``: bytes of an element of what the step makes.
+    ``item``: bytes of an element of the step's result.
     """
     run = step.operation
     if isinstance(run, RowLoad | GatherRows):
@@ -205,8 +206,8 @@ def _placed(
         columns = math.prod(sections.space.blocks[p] for p in run.columns)
         rows = made.points / max(1, columns)
         work.passes.append(replace(made, points=made.points * kept))
-        work.passes.append(ArrayPass("scattered", 0, rows * (1.0 if run.codes else kept)))  # a place a row
-        if run.masked and not run.codes:  # what falls in the tile is taken out first
+        work.passes.append(ArrayPass("scattered", 0, rows * (1.0 if run.codes else kept)))  # one place per row
+        if run.masked and not run.codes:  # the rows of the tile are extracted first
             work.passes.append(ArrayPass("elements", 0, made.points * share))
     else:
         if isinstance(run, PiecewiseLoad):
@@ -215,7 +216,7 @@ def _placed(
 
 
 def _table_nbytes(operation: RowLoad | GatherRows, item: int) -> float:
-    """Bytes of the part of a table that a tile has."""
+    """Return the bytes of the part of a table that belongs to a tile."""
     fetch = operation.fetch if isinstance(operation, GatherRows) else operation
     sides = (fetch.extents[p] if isinstance(p, int) else n for p, n in zip(fetch.access, fetch.shape, strict=True))
     return float(item * math.prod(sides))
@@ -227,7 +228,7 @@ def _row_points(operation: RowLoad | GatherRows, blocks: Sequence[int]) -> int:
 
 
 def _name(step: PrimitiveStep, arguments: Sequence[Register], out: Register, order: Sequence[int]) -> tuple[str, str]:
-    """What a step is called in a table of rates, and the type it works in."""
+    """Return the name of a step in a table of rates, and its element type."""
     first = next((r for r in arguments if r.kind in ("slot", "operand")), out)
     run = step.operation
     if step.name == "convert" or run is copy:
@@ -258,7 +259,7 @@ def _contraction(kernel: ContractionKernel) -> KernelWork:
     turns = math.prod(counts.values())
     m, n, k = (math.prod(blocks[p] for p in group) for group in plan.groups)
     dtype = kernel.dtype.numpy.name
-    # Blocks at the edges are smaller: all of them together are the whole.
+    # Blocks at the edges are smaller, so count the total in full blocks.
     whole = math.prod(extents.values()) / max(1, m * n * k)
     work = KernelWork(products=[ProductWork(dtype, m, n, k, min(turns, whole))], turns={"call": 1})
     work.turn("turn", turns if plan.loops or any(plan.packed) else 0)
@@ -277,11 +278,11 @@ def _contraction(kernel: ContractionKernel) -> KernelWork:
 
 
 def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
-    """The work of a contraction as machine code: packing is part of a product, as it is of BLAS's."""
+    """Return the work of a contraction in machine code; packing is part of the product, as in BLAS."""
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
     work = KernelWork(turns={"call": 1})
-    if batch > 1 and m * n * k < _SMALL:  # all of them are one call
+    if batch > 1 and m * n * k < _SMALL:  # one call for the whole batch
         size = kernel.dtype.itemsize
         work.passes.append(ArrayPass(f"multiply.{name}", 0, batch * multiplied_ns((m, n, k), size) / (_BYTE_NS * size)))
     else:
@@ -291,7 +292,7 @@ def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
         if nbytes > CACHED_NBYTES:
             read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
             work.passes.append(ArrayPass("touch", 0, 0, 0, read, written))
-    if not kernel.whole:  # what is there is read too, before it is put back: products wait for that
+    if not kernel.whole:  # the accumulator is read and written back
         points = batch * m * n
         nbytes = float(points * kernel.itemsizes[2])
         work.passes.append(ArrayPass(f"add.{name}", 1, points, 0, nbytes, nbytes))
@@ -299,7 +300,7 @@ def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
 
 
 def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> int:
-    """How often a panel is copied: anew whenever a loop inside those of its own labels has moved them."""
+    """Return how often a panel is packed: again whenever an inner loop of its labels has moved it."""
     loops = list(counts)
     own = [i for i, p in enumerate(loops) if p in kernel.labels[index]]
     if index == 2 or not own:
@@ -308,7 +309,7 @@ def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> 
 
 
 def _run(kernel: ContractionKernel, index: int) -> int:
-    """Elements that a panel is copied by: those of the tile's fastest label. Panels are stored as their tiles are."""
+    """Return the elements that are contiguous in a packed copy: those of the tile's fastest label."""
     labels = [p for p in kernel.labels[index] if p in kernel.long]
     return kernel.long[labels[-1]] if labels else 1
 
@@ -319,7 +320,7 @@ def _stored(kernel: ContractionKernel, index: int) -> str:
 
 
 def shapes_of(extents: Sequence[int], blocks: Sequence[int]) -> Iterable[tuple[tuple[int, ...], int]]:
-    """The shapes of the blocks that cut a box, and how many there are of each."""
+    """Return the shapes of the blocks that a box is split into, with the number of each."""
     sizes = [_cuts(n, b) for n, b in zip(extents, blocks, strict=True)]
     for chosen in itertools.product(*sizes):
         yield tuple([n for n, _ in chosen]), math.prod(c for _, c in chosen)
@@ -332,9 +333,9 @@ def _cuts(extent: int, block: int) -> list[tuple[int, int]]:
 
 
 def work_seconds(work: KernelWork, machine: Machine) -> float:
-    """Seconds of work: of each pass what its points take or its bytes, whichever is longer, and Python's turns.
+    """Return the seconds of work: for each pass the longer of points and bytes, plus Python overhead.
 
-    A copy reads a byte, and writes one that is fetched first: three times its bytes.
+    A written byte is fetched first, so a copy moves three times its bytes.
     """
     touched = 3 * machine.memory_bandwidth
     step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")

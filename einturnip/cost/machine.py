@@ -1,4 +1,4 @@
-"""What a machine can do: the rates that plans are priced with."""
+"""Machine model: the measured rates that plans are priced with."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from einturnip.cost.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS,
 
 Table = tuple[tuple[str, float], ...]
 Products = tuple[tuple[str, tuple[float, ...]], ...]
-# What an element type costs beside f32, where its own rate is not known.
+# Cost of an element type relative to f32, if its own rate is unknown.
 _WIDTHS = {"bool": 0.25, "int8": 0.25, "uint8": 0.25, "float16": 1.0, "bfloat16": 1.0, "complex64": 2.0}
-# Operations that take what another takes.
+# Operations that cost as much as a measured one.
 _ALIKE = {
     "reduce.minimum.inner": "reduce.maximum.inner",
     "reduce.minimum.outer": "reduce.maximum.outer",
@@ -33,28 +33,28 @@ _ALIKE = {
     "Check": "reduce.add.outer",
     "imag": "copy",
 }
-_UNKNOWN = 1.0e-9  # seconds a point of an operation of which nothing is known
+_UNKNOWN = 1.0e-9  # seconds per point of an unknown operation
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of one machine, all its workers busy. The defaults are a small server's; ``doctor --calibrate`` measures.
+    """Rates of one machine, all its workers busy. Defaults: a small server.
 
-    ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``near_bandwidth``: the same
-    into memory that the processor's last cache holds, of ``cache_nbytes``; ``write_bandwidth``: outputs;
-    ``spill_read``, ``spill_write``: the spill file, past the cache; all of one disk, whatever the number of readers.
-    ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
-    ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of one of a page, how much longer, if it
-    is not in the page cache. ``page_latency``: how much longer one page takes that is read by itself, if it is not.
-    ``fault``: of the first touch of a byte of the arena. ``read_core``, ``write_core``, ``spill_core``: the part of a
-    core that a thread keeps busy while it reads cold files, writes outputs, reads or writes the spill file; all of one
-    where files lie in memory, little of one where it waits for a disk.
+    ``doctor --calibrate`` measures. ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: files in the
+    page cache; ``near_bandwidth``: the same, into memory in the last-level cache of ``cache_nbytes``;
+    ``write_bandwidth``: outputs; ``spill_read``, ``spill_write``: the spill file, bypassing the page cache. All are
+    totals of one disk, for any number of readers. ``memory_bandwidth``: bytes that one worker copies while the others
+    copy too. ``op_latency``: overhead of an op. ``run_latency``: cost of one more run of bytes in a file;
+    ``cold_run_latency``: additional cost of a run of one page that is not in the page cache. ``page_latency``:
+    additional cost of a single page that is not in the page cache. ``fault``: cost of the first use of a byte of the
+    arena. ``read_core``, ``write_core``, ``spill_core``: share of a core that a thread uses while it reads cold files,
+    writes outputs, reads or writes the spill file; 1 if files are in memory, little if the thread waits for a disk.
 
-    ``compiled``: kernels may be machine code, where it is priced as such.
+    ``compiled``: kernels may be machine code and are priced as such.
 
     Shapes:
-        points: seconds a point of an array operation, by ``name.dtype``, where operands lie in the cache.
-        turns: seconds of what a kernel does in Python, by name (see cost.kernel_work).
+        points: seconds per point of an array operation, by ``name.dtype``, with operands in the cache.
+        turns: seconds of Python overhead, by name (see cost.kernel_work).
         products: seconds of matrix products (m, k) by (k, n), by dtype, over SIDES x SIDES x SIDES (m, n, k).
 
     Units: bytes, bytes/s, seconds, cores.
@@ -85,7 +85,7 @@ class Machine:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name of all the rates; two machines of one fingerprint give the same plans."""
+        """Short hash of all the rates; machines with equal fingerprints give equal plans."""
         told = {field.name: getattr(self, field.name) for field in fields(self)}
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
@@ -105,7 +105,7 @@ class Machine:
         return dict(self.products)
 
     def point_seconds(self, name: str) -> float:
-        """Seconds a point of an array operation, ``name.dtype``; of an unknown one by what is alike."""
+        """Return the seconds per point of an array operation ``name.dtype``; estimated if it was not measured."""
         found = self._points.get(name)
         if found is None:
             found = self._points[name] = self._guessed(name)
@@ -135,11 +135,11 @@ class Machine:
         raise AssertionError(bits)
 
     def turn_seconds(self, name: str) -> float:
-        """Seconds of one call, block, step, loop, turn or action, its points aside."""
+        """Return the seconds of one call, block, step, loop, iteration or action, without its points."""
         return self._turns.get(name, 0.0)
 
     def product_seconds(self, dtype: str, m: int, n: int, k: int) -> float:
-        """Seconds of one matrix product by one worker, from the table by interpolation of rates."""
+        """Return the seconds of one matrix product by one worker, interpolating the logarithms of rates."""
         table = self._products.get(dtype) or self._products["float32"]
         places = [_between(x) for x in (m, n, k)]
         logarithm = 0.0
@@ -154,16 +154,16 @@ class Machine:
 
     @property
     def gemm_flops(self) -> float:
-        """Operations a second of large f32 products by one worker."""
+        """Operations per second of large f32 products by one worker."""
         side = SIDES[-1]
         return 2.0 * side**3 / self.product_seconds("float32", side, side, side)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Machine:
-        """The machine that ``to_json`` wrote.
+        """Return the machine that ``to_json`` wrote.
 
         Raises:
-            ValueError, TypeError, KeyError: it is none.
+            ValueError, TypeError, KeyError: ``found`` is not a machine.
         """
         added = {"near_bandwidth": found["cached_bandwidth"], "cache_nbytes": 1.0}  # not in older files
         numbers: dict[str, Any] = {name: float(found.get(name, added.get(name, math.nan))) for name in _NUMBERS}
@@ -179,7 +179,7 @@ class Machine:
         return cls(workers=int(found["workers"]), points=points, turns=turns, products=products, **numbers)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dump."""
+        """Return plain values for json.dump."""
         out = {name: getattr(self, name) for name in ("workers", *_NUMBERS)}
         return out | {name: dict(getattr(self, name)) for name in ("points", "turns", "products")}
 
@@ -205,7 +205,7 @@ _NUMBERS = (
 
 
 def _between(side: int) -> tuple[int, float]:
-    """The entry of SIDES below a size, and how far towards the next it lies, by logarithm."""
+    """Return the index of SIDES below a size, and its logarithmic position towards the next."""
     if side <= SIDES[0]:
         return 0, 0.0
     for at in range(len(SIDES) - 1):

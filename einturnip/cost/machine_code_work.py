@@ -1,4 +1,7 @@
-"""What machine code takes: the operations of a point in lanes of vectors, or the bytes, whichever is longer."""
+"""Work of machine code.
+
+Per point the operations of vector lanes, or the bytes, whichever takes longer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 
-# Operations of a point that a function stands for, fitted on one AVX-512 core (f32, f64); all others are one.
+# Equivalent operations of a function per point, fitted on one AVX-512 core (f32, f64); 1 for all others.
 _WEIGHTS = {
     "exp": (27, 40),
     "exp_quiet": (33, 46),
@@ -27,21 +30,21 @@ _WEIGHTS = {
     "logsumexp": (64, 80),
 }
 _FREE = frozenset({"input", "number"})
-# A lane's operation beside a point of NumPy's multiplication, which goes through the cache.
+# Time of one lane's operation, relative to a point of NumPy's multiplication, which goes through the cache.
 _LANE = 0.1
-# An operation of a register tile, in operations of a point: it takes its cycle, nothing else does.
+# Cost of an operation in a register tile, in the same unit as the weights above.
 _PACKED = 2.0
-# Columns that are folded in strips of a few vectors, not row by row: of a tile's bytes 14 GB/s instead of 37.
+# Slowdown if columns are reduced in strips of a few vectors instead of row by row: 14 GB/s instead of 37.
 _STRIPS = 2.6
 
 
 def native_work(recipe: KernelSpec, extents: Sequence[int]) -> KernelWork:
-    """The work of one tile, in points of NumPy's multiplication."""
+    """Return the work of one tile, in points of NumPy's multiplication."""
     e, extents = recipe.einsum, tuple(extents)
     wide = recipe.width < 16
     weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
     if e.aggregation is not None and recipe.mode != "finalize":
-        weight += _weight(e.aggregation.op, wide) + 1  # and what is loaded for it
+        weight += _weight(e.aggregation.op, wide) + 1  # 1 for loading its operand
     if recipe.packing is not None:
         weight = _packed_weight(recipe)
     outer = math.prod(extents[: e.n_out])
@@ -62,7 +65,11 @@ def native_work(recipe: KernelSpec, extents: Sequence[int]) -> KernelWork:
 
 
 def _packed_weight(recipe: KernelSpec) -> float:
-    """Of a point of a register tile: products take turns with products, sums with sums; a sum of products is one."""
+    """Return the weight of a point in a register tile.
+
+    Multiplications overlap with additions, so the larger count decides; a multiplication followed by an addition is
+    one.
+    """
     assert recipe.packing is not None and recipe.einsum.aggregation is not None
     ops = [op for op in recipe.packing.joined(recipe.graph, recipe.root) if op not in _FREE]
     products = sum(op in ("multiply", "square") for op in ops)
@@ -71,7 +78,7 @@ def _packed_weight(recipe: KernelSpec) -> float:
 
 
 def band_work(band: FusedRowSpec, extents: Sequence[int]) -> KernelWork:
-    """The work of a band over one block; what it reads and writes is in the cache."""
+    """Return the work of a fused row kernel over one block, whose operands and results are in the cache."""
     wide, lanes = band.width < 16, 0.0
     rows = math.prod(extents[p] for p in band.rows)
     kept: set[int] = set()

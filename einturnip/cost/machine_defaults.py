@@ -1,6 +1,6 @@
-"""Rates for machines that were not measured: those of a small server (Zen 5, 2 cores).
+"""Default rates for machines that were not measured: those of a small server (Zen 5, 2 cores).
 
-Of array operations, a point; of what kernels do in Python; of products by one of two busy workers. Measured by
+Seconds per point of array operations, of Python overhead, and of products by one of two busy workers. Measured by
 ``doctor --calibrate``, 2026-11-21, NumPy 2.4 with OpenBLAS 0.3.31.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 # Sizes m, n and k of the products in a table.
 SIDES = (1, 4, 16, 64, 256, 1024)
-# Bytes of the tables, by their logarithms, from which single rows are taken: of each cache, and of none.
+# Logarithms of the sizes of tables for row gathers: one for each cache level, and one beyond.
 TABLE_BITS = (14, 19, 23, 26)
 
 # fmt: off

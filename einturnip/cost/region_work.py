@@ -1,4 +1,4 @@
-"""What a call of a region's kernel does: its blocks, those that a mask leaves out aside."""
+"""Work of a fused region's kernel: its blocks, without those that a mask leaves out."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from einturnip.kernels.llvm.contraction import region_product
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.select import HostKernel
 
-_MOVED = 8  # passes over the maxima where they have moved
+_MOVED = 8  # passes over the maxima when they have changed
 
 
 def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share: float = 1.0) -> KernelWork:
-    """The work of a kernel.
+    """Return the work of a kernel.
 
-    ``origins``: where its tile begins, for masks; without, nothing is masked. ``share``: of the points whose place is
-    data, those that fall in the tile.
+    ``origins``: the tile's first points, for masks; without them nothing is masked. ``share``: share of the
+    data-dependent points that fall into the tile.
     """
     if isinstance(kernel, RowsKernel):
         return _rows_work(kernel)
@@ -44,7 +44,7 @@ def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share:
 
 
 def _rows_work(kernel: RowsKernel) -> KernelWork:
-    """Whole rows, each read and written once."""
+    """Return the work of a kernel that reads and writes whole rows once."""
     region, extents = kernel.fallback.region, kernel.run.extents
     slots = range(len(region.accesses))
     read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
@@ -54,7 +54,7 @@ def _rows_work(kernel: RowsKernel) -> KernelWork:
 
 
 def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> KernelWork:
-    """The work of a region over one tile."""
+    """Return the work of a region over one tile."""
     work, region = KernelWork(turns={"call": 1}), kernel.region
     if 0 in kernel.extents[: region.n_out]:
         return work
@@ -76,7 +76,7 @@ def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> K
 
 
 def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tuple[tuple[int, ...], ConditionValues]]:
-    """Blocks by shape and by what their mask's conditions are known to be."""
+    """Count the blocks by shape and by the known values of their mask's conditions."""
     region, mask = kernel.region, kernel.mask
     found: Counter[tuple[tuple[int, ...], ConditionValues]] = Counter()
     blocks = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in _paired(kernel)]
@@ -142,12 +142,12 @@ def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -
 
 
 def _in_turns(product: ContractionKernel) -> bool:
-    """Whether BLAS would be called again and again, or over copies."""
+    """Return whether BLAS would be called many times, or on packed copies."""
     return bool(product.contiguous_plan.loops) or any(product.contiguous_plan.packed)
 
 
 def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
-    """The fold of a value that is a matrix: by a product with ones, or by a ufunc."""
+    """Add the reduction of a matrix: a product with ones, or a ufunc."""
     step = kernel.region.steps[action.step]
     dtype, points = step.einsum.dtype.numpy.name, _points(kernel, ~action.read.source)
     rows = math.prod(kernel.blocks[p] for p in step.labels[: step.einsum.n_out])
@@ -159,6 +159,6 @@ def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
 
 
 def _points(kernel: RegionKernel, step: int) -> int:
-    """Points of a tiled value over a block."""
+    """Return the points of a tiled value in one block."""
     found = kernel.region.steps[step]
     return math.prod(kernel.blocks[p] for p in found.labels[: found.einsum.n_out])

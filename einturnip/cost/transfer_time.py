@@ -1,4 +1,4 @@
-"""What it takes to move a box between a file and memory, in seconds: its bytes, its runs, the pages that hold them."""
+"""Seconds of moving a box between a file and memory: its bytes, its contiguous runs, its pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from einturnip.cost.machine import Machine
 from einturnip.ir.einsum import Box
 
 PAGE = 4096
-READERS = 2  # whose rates those of reading are, together
-# Outputs smaller than this stay in the page cache until they are whole: no page of theirs is read to be written again.
+READERS = 2  # number of threads that the read rates were measured with
+# Outputs smaller than this stay in the page cache until they are complete, so none of their pages is read back.
 KEPT_NBYTES = 64 << 20
 
 
 def runs(shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int, int]:
-    """How many runs of bytes a box of a tensor in C order is made of, the bytes of one, how far apart they begin."""
+    """Return the number of contiguous runs of a box in C order, the bytes of one, and their distance."""
     nbytes = stride = itemsize
     for axis in range(len(shape) - 1, -1, -1):
         lo, hi = box[axis]
@@ -32,9 +32,10 @@ def runs(shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int, int]:
 
 
 def load_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
-    """Reading a box whose pages are not in the page cache; runs that lie close are read with what lies between.
+    """Return the seconds of reading a box that is not in the page cache.
 
-    Runs shorter than a page pay for a part of it: the rest is there for the boxes beside this one, which come soon.
+    Runs that are close together are read with the bytes between them. A run shorter than a page pays only for its share
+    of the page, because neighbouring boxes, which follow soon, read the rest from the page cache.
     """
     count, nbytes, stride = runs(shape, box, itemsize)
     if count == 1 or stride <= PAGE:
@@ -44,14 +45,15 @@ def load_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine
 
 
 def run_seconds(nbytes: int, machine: Machine) -> float:
-    """What one more run of so many bytes takes beside its bytes, where its pages are not in the page cache."""
+    """Return the fixed cost of one more run of ``nbytes`` that is not in the page cache."""
     return machine.run_latency + min(1.0, nbytes / PAGE) * machine.cold_run_latency
 
 
 def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
-    """Writing a box; runs much shorter than a page, of a large output, are written into pages read first.
+    """Return the seconds of writing a box.
 
-    One thread writes: a run takes it what it takes one of the readers.
+    Runs much shorter than a page, in a large output, are written into pages that must be read first. One thread writes,
+    so a run costs READERS times the measured latency.
     """
     count, nbytes, _ = runs(shape, box, itemsize)
     whole = math.prod(shape) * itemsize
@@ -62,7 +64,10 @@ def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machin
 
 
 def reload_seconds(nbytes: int, spilled: bool, first: float | None, machine: Machine) -> float:
-    """Reading again: from the spill file, or from a file whose pages stayed in the cache since its ``first`` load."""
+    """Return the seconds of reading again: from the spill file, or from a file in the page cache.
+
+    ``first``: seconds of the first load of the file.
+    """
     if spilled:
         return machine.op_latency + nbytes / machine.spill_read
     if first is None:
@@ -72,5 +77,5 @@ def reload_seconds(nbytes: int, spilled: bool, first: float | None, machine: Mac
 
 
 def offload_seconds(nbytes: int, machine: Machine) -> float:
-    """Writing to the spill file."""
+    """Return the seconds of writing to the spill file."""
     return machine.op_latency + nbytes / machine.spill_write

@@ -1,4 +1,4 @@
-"""What a tile costs: bytes held while its kernel runs, and traffic when a label is cut."""
+"""Costs of a tile: bytes in memory while its kernel runs, and traffic caused by tiling a label."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from einturnip.ir.einsum import Access, Index
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.select import compile_kernel, slower_kernel
 
-# What copying a byte in memory takes of the time that reading it from a file takes.
+# Time of copying a byte in memory, relative to reading it from a file.
 COPY_COST = 0.125
-# Of a box, what the tiles may take together that one task copies into it, unless it is one tile.
+# Largest total size of the tiles that one task copies into a box, relative to the box; a single tile may be larger.
 COPIED_AT_ONCE = 0.25
 
 
 def positions(access: Access) -> frozenset[int]:
-    """The labels that an access hangs on."""
+    """Return the labels that an access depends on."""
     return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (t for t, _ in p.terms)))
 
 
 def operand_nbytes(einsum: Space, slot: int, tiles: Sequence[int]) -> int:
-    """Bytes of the part of operand ``slot`` that one tile of the label space reads."""
+    """Return the bytes of operand ``slot`` that one tile of the label space reads."""
     return math.prod(einsum.operand_extents(slot, tiles)) * einsum.dtypes[slot].itemsize
 
 
 def overlap(einsum: Space, slot: int, tiles: Sequence[int]) -> float:
-    """How many times the parts of an operand that the tiles read are, together, what the whole einsum reads of it."""
+    """Return the elements of an operand that all tiles read, relative to the number of distinct elements."""
     whole = math.prod(einsum.operand_extents(slot, einsum.bounds))
     reads = positions(einsum.accesses[slot])
     parts = math.prod(-(-einsum.bounds[p] // tiles[p]) for p in reads)
@@ -34,10 +34,10 @@ def overlap(einsum: Space, slot: int, tiles: Sequence[int]) -> float:
 
 
 def copies_tiles(einsum: Space, slots: Sequence[int], tiles: Sequence[int]) -> bool:
-    """True where parts of a stored operand overlap so much that they are copied from its tiles, each loaded once.
+    """Return whether overlapping parts of a stored operand are copied from its tiles, each loaded once.
 
-    ``slots``: all that read the operand. Parts that lie across its tiles would be loaded one by one, those of a slot,
-    and those of slots that are shifted against each other.
+    ``slots``: all operand slots that read the tensor. Otherwise every part that crosses tiles would be loaded
+    separately, once for each slot and shift.
     """
     shifted = {across(einsum, slot, tiles): slot for slot in slots}
     within = shifted.pop((), None) is not None
@@ -45,42 +45,42 @@ def copies_tiles(einsum: Space, slots: Sequence[int], tiles: Sequence[int]) -> b
 
 
 def across(einsum: Space, slot: int, tiles: Sequence[int]) -> tuple[tuple[int, Index], ...]:
-    """The axes along which parts of an operand may lie across its tiles, and how each is indexed."""
-    cut = {p for p, (tile, bound) in enumerate(zip(tiles, einsum.bounds, strict=True)) if tile < bound}
+    """Return the axes along which parts of an operand may cross its tiles, and their indices."""
+    split = {p for p, (tile, bound) in enumerate(zip(tiles, einsum.bounds, strict=True)) if tile < bound}
     indexed = ((axis, p) for axis, p in enumerate(einsum.accesses[slot]) if not isinstance(p, int))
-    return tuple((axis, p) for axis, p in indexed if any(q in cut for q, _ in p.terms))
+    return tuple((axis, p) for axis, p in indexed if any(q in split for q, _ in p.terms))
 
 
 def state_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
-    """Bytes of the accumulator of one output tile (each component starts at a multiple of 64 bytes)."""
+    """Return the bytes of the accumulator of one output tile; components are aligned to 64 bytes."""
     return sum(-(-math.prod(shape) * d.itemsize // 64) * 64 for shape, d in einsum.components(tiles))
 
 
 def output_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
-    """Bytes of one output tile."""
+    """Return the bytes of one output tile."""
     return math.prod(tiles[: einsum.n_out]) * einsum.dtype.itemsize
 
 
-def is_cut(einsum: Space, tiles: Sequence[int]) -> bool:
-    """True where an output tile is made by several kernels, so that a state is carried between them."""
+def splits_aggregation(einsum: Space, tiles: Sequence[int]) -> bool:
+    """Return whether several kernels make one output tile, so that a state is carried between them."""
     return any(tiles[p] < einsum.bounds[p] for p in einsum.aggregated)
 
 
-def is_finished(einsum: Space) -> bool:
-    """True where a state is not yet the result."""
+def needs_finalize(einsum: Space) -> bool:
+    """Return whether a state needs a finalizing step."""
     return isinstance(einsum, Region) or (
         einsum.aggregation is not None and not einsum.aggregation.finalize_is_identity
     )
 
 
 def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
-    """Bytes that must stand in compute memory at once for one tile's kernel, workspace included."""
-    cut = is_cut(einsum, tiles)
-    kernel = slower_kernel(einsum, tuple(tiles), "accumulate" if cut else "full")
+    """Return the bytes that one tile's kernel needs in memory at once, workspace included."""
+    split = splits_aggregation(einsum, tiles)
+    kernel = slower_kernel(einsum, tuple(tiles), "accumulate" if split else "full")
     operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
-    made = state_nbytes(einsum, tiles) if cut else output_nbytes(einsum, tiles)
+    made = state_nbytes(einsum, tiles) if split else output_nbytes(einsum, tiles)
     total = operands + made + kernel.workspace_nbytes
-    if cut and is_finished(einsum):
+    if split and needs_finalize(einsum):
         finalizer = compile_kernel(einsum, tuple(tiles), "finalize")
         total = max(total, made + output_nbytes(einsum, tiles) + finalizer.workspace_nbytes)
     return total

@@ -13,7 +13,7 @@ from einturnip.planner.budget import MIB
 from einturnip.planner.io_lower_bound import TrafficBound
 from einturnip.planner.ranking import OP_SECONDS
 from einturnip.tiling.equivalence import EquivalenceClasses
-from einturnip.tiling.price import TilingPrices, whole_is_best
+from einturnip.tiling.price import TilingPrices, coarsest_is_best
 from einturnip.tiling.refine import blocked_classes, fit_capacity, improved
 from einturnip.tiling.search import Tiling, thinner
 
@@ -99,7 +99,7 @@ class TilingCandidates:
     def whole(self, machine: Machine) -> Iterator[Tiling]:
         """The coarsest cut, where nothing could be much better."""
         whole, room = self.way.coarsest, self.room(self.way.coarsest)
-        if whole.working_set * SETS <= room - MOST_EXTENTS * granule(room) and whole_is_best(self.graph, machine):
+        if whole.working_set * SETS <= room - MOST_EXTENTS * granule(room) and coarsest_is_best(self.graph, machine):
             yield whole
 
     def within(self, capacity: int) -> TilingCandidates:
@@ -136,7 +136,7 @@ class TilingCandidates:
     def _measured(self) -> list[Tiling]:
         """Cuts made to measure, the cheapest first, and the best of the way among them."""
         start = self.by_price()[:1] if self.blocked else []
-        made = [self.prices.cut(t) for cut in start for t in fit_capacity(self.graph, cut.tiles, self.room(cut))]
+        made = [self.prices.tiling(t) for cut in start for t in fit_capacity(self.graph, cut.tiles, self.room(cut))]
         return sorted([*start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
 
     @cached_property
@@ -149,10 +149,10 @@ class TilingCandidates:
         capacity = self.room(cut)
 
         def price(tiles: Sequence[int]) -> float:
-            fits = not within or self._is_roomy(self.prices.cut(tiles))
+            fits = not within or self._is_roomy(self.prices.tiling(tiles))
             return self.prices.of(tiles, capacity) if fits else math.inf
 
-        return self.prices.cut(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
+        return self.prices.tiling(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
 
     def sparing(self, nbytes: float, like: Tiling) -> list[Tiling]:
         """Cuts made to measure that by formula read hardly more than so many bytes, those first that promise most.
@@ -172,18 +172,18 @@ class TilingCandidates:
 
         def order(cut: Tiling) -> tuple[int, int, int]:
             dearer = int((cost(cut) / least - 1) / AS_DEAR)
-            return -min(ROOMY, int(self.prices.spare(cut.tiles, capacity))), dearer, cut.kernel_calls
+            return -min(ROOMY, int(self.prices.free_tiles(cut.tiles, capacity))), dearer, cut.kernel_calls
 
         def stepped(tiles: Sequence[int]) -> float:
-            cut = self.prices.cut(tiles)
+            cut = self.prices.tiling(tiles)
             return cost(cut) if self._is_roomy(cut) and reads(cut, CLEARLY) else math.inf
 
-        made = map(self.prices.cut, dict.fromkeys(fit_capacity(self.graph, self.way.coarsest.tiles, capacity)))
+        made = map(self.prices.tiling, dict.fromkeys(fit_capacity(self.graph, self.way.coarsest.tiles, capacity)))
         found = [c for c in made if self._is_roomy(c) and reads(c, SPARING)]
         least = min(map(self.price, found), default=0.0)
         ordered = sorted((c for c in found if self.price(c) <= HARDLY_DEARER * least), key=order)[:MOST_SPARING]
         steps = (improved(self.graph, c.tiles, stepped, self.blocked, EVALUATIONS) for c in ordered[:1])
-        return list(dict.fromkeys([*map(self.prices.cut, steps), *ordered]))
+        return list(dict.fromkeys([*map(self.prices.tiling, steps), *ordered]))
 
     def finer(self, but: Sequence[Tiling]) -> Iterator[Tiling]:
         """Ever finer cuts that fit, for when none of the best can be laid out."""

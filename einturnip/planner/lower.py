@@ -10,7 +10,7 @@ from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.resident import resident_nbytes
 from einturnip.core.units import format_size
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import across, is_cut, is_finished
+from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
 from einturnip.eingraph.types import InputNode
 from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.build import build as build_memgraph
@@ -331,7 +331,9 @@ class _PlanSizes:
                 e, tile = group.einsum, self.graph.tiles(group, cut.tiles)
                 parts = sum(bool(across(e, slot, tile)) for slot in range(len(e.accesses)))
                 calls = max(1, math.prod(-(-e.bounds[p] // tile[p]) for p in e.aggregated))  # 0 where a size is
-                tasks += n * PARTS_ACROSS * parts + (n // calls if is_cut(e, tile) and is_finished(e) else 0)
+                tasks += n * PARTS_ACROSS * parts + (
+                    n // calls if splits_aggregation(e, tile) and needs_finalize(e) else 0
+                )
                 read += n * (len(e.accesses) + PARTS_ACROSS * parts)
                 packed = max(packed, packed_nbytes(e, tile))
             extents = (of(i, node.shape, cut.tiles)[: len(node.shape)] for i, node, _ in self.inputs)

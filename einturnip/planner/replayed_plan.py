@@ -74,7 +74,7 @@ class ReplayedChoices:
 
 def tiling_from_extents(graph: EquivalenceClasses, tiles: tuple[int, ...]) -> Tiling:
     """The cut of a graph whose label classes have tiles of these extents."""
-    held = max((graph.held_nbytes(group, tiles) for group in graph.groups), default=0)
+    held = max((graph.working_set_nbytes(group, tiles) for group in graph.groups), default=0)
     return Tiling(tiles, held, kernel_calls(graph, tiles))
 
 

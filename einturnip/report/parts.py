@@ -87,7 +87,7 @@ def notes(decomposition: Decomposition) -> Iterator[str]:
 
 def placed_json(placement: DeviceAssignment, tasks: Sequence[DeviceTask], parts: int, program: str) -> Iterator[str]:
     """The tasks of P devices, the work and traffic of each device, and the bytes over each link."""
-    first = head(placement.spread.decomposition, "taskgraph", parts, program)
+    first = head(placement.flow.decomposition, "taskgraph", parts, program)
     links = link_nbytes(tasks)
     first["predicted"] |= {
         "flops": sum(placement.flops),
@@ -111,7 +111,7 @@ def placed_text(placement: DeviceAssignment, tasks: Sequence[DeviceTask]) -> Ite
     for k, flops, bytes_in, bytes_out in _devices(placement, link_nbytes(tasks)):
         yield f"cpu:{k}: {flops:.0f} operations, {bytes_in} bytes in, {bytes_out} bytes out"
     yield f"in all {placement.moved_nbytes} bytes moved"
-    yield from notes(placement.spread.decomposition)
+    yield from notes(placement.flow.decomposition)
 
 
 def link_nbytes(tasks: Sequence[DeviceTask]) -> dict[tuple[int, int], int]:

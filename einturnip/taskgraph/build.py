@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
 
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import COPIED_AT_ONCE, is_cut, is_finished, state_nbytes
+from einturnip.cost.working_set import COPIED_AT_ONCE, needs_finalize, splits_aggregation, state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPiece
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
@@ -163,7 +163,7 @@ class _Lowering:
         self.turned[i] = not self.turned[i]
         if self.turned[i] and not self.ordered:
             steps.reverse()
-        if not steps or not is_cut(e, part.tiles):
+        if not steps or not splits_aggregation(e, part.tiles):
             # No state between kernels. An aggregated label of size 0 has no tile but still needs one kernel.
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:
@@ -183,7 +183,7 @@ class _Lowering:
                 self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, accumulators.next_state(k), values, seen)
         for k in reversed(keys):
             state = accumulators.finalize(k)
-            if not is_finished(e):
+            if not needs_finalize(e):
                 tiles[k] = state
             else:
                 tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))

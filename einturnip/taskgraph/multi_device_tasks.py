@@ -18,7 +18,7 @@ from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinsumNode, InputNode
 from einturnip.ir.region import Region
 from einturnip.tiling.data_flow import NodeCalls
-from einturnip.tiling.device_assignment import DeviceAssignment, sent
+from einturnip.tiling.device_assignment import DeviceAssignment, transfers
 from einturnip.tiling.pieces import points
 from einturnip.tiling.types import Box
 
@@ -54,7 +54,7 @@ class _Lowering:
 
     def __init__(self, placement: DeviceAssignment, machine: Machine) -> None:
         self.p = placement
-        self.d = placement.spread.decomposition
+        self.d = placement.flow.decomposition
         self.machine = machine
         self.tasks: list[DeviceTask] = []
         self.loads: dict[tuple[int, Box, int], int] = {}
@@ -63,7 +63,7 @@ class _Lowering:
         self.at: dict[int, NDArray[np.int64]] = {}
 
     def run(self) -> list[DeviceTask]:
-        for i, calls in self.p.spread.calls.items():
+        for i, calls in self.p.flow.calls.items():
             made = [self._kernel(i, calls, c) for c in range(len(calls.keys))]
             self._distribute(i, calls, made)
         for number, (_, i) in enumerate(self.d.graph.outputs):
@@ -101,8 +101,8 @@ class _Lowering:
         for operand, box in calls.reads[c]:
             if isinstance(self.d.graph.nodes[operand], InputNode):
                 inputs.append(self._load(operand, box, device))
-        for u in self.p.spread.reads[i]:
-            tensor = self.p.spread.tensors[u]
+        for u in self.p.flow.reads[i]:
+            tensor = self.p.flow.tensors[u]
             mine = tensor.needs[tensor.readers.index(i)][c]
             inputs += np.unique(self.at[u][mine, device]).tolist()
         key = calls.keys[c]
@@ -132,14 +132,14 @@ class _Lowering:
 
     def _distribute(self, i: int, calls: NodeCalls, made: list[int]) -> None:
         """Combine the results of several calls and send every atom to its readers."""
-        tensor, home = self.p.spread.tensors[i], self.p.home[i]
-        parts, wholes = sent(self.p, i, home)
+        tensor, owner = self.p.flow.tensors[i], self.p.owner[i]
+        parts, wholes = transfers(self.p, i, owner)
         at = self.at[i] = np.full(wholes.shape, -1, np.int64)
         makers: dict[tuple[int, int], list[int]] = {}
         for task, tile in zip(made, calls.tile.tolist(), strict=True):
             makers.setdefault((tile, self.tasks[task].device), []).append(task)
         keys = list(self.d.output(i).each())
-        for (tile, where), atoms in _groups(tensor.tile, home).items():
+        for (tile, where), atoms in _groups(tensor.tile, owner).items():
             key = keys[tile]
             inputs = list(makers.get((tile, where), ()))
             for device in np.flatnonzero(parts[atoms[0]]).tolist():
@@ -170,16 +170,16 @@ class _Lowering:
             nbytes = points(whole) * node.dtype.itemsize
             self._add("store", i, (), 0, [self._load(i, whole, 0)], nbytes)
             return
-        tensor, home = self.p.spread.tensors[i], self.p.home[i]
+        tensor, owner = self.p.flow.tensors[i], self.p.owner[i]
         keys = list(self.d.output(i).each())
-        for (tile, where), atoms in _groups(tensor.tile, home).items():
+        for (tile, where), atoms in _groups(tensor.tile, owner).items():
             whole_of = np.unique(self.at[i][atoms, where]).tolist()
             self._add("store", i, keys[tile], where, whole_of, tensor.nbytes[atoms].sum())
 
 
-def _groups(tile: NDArray[np.int64], home: NDArray[np.int64]) -> Groups:
+def _groups(tile: NDArray[np.int64], owner: NDArray[np.int64]) -> Groups:
     """Group atoms by tile and by the device that owns them."""
     found: dict[tuple[int, ...], list[int]] = {}
-    for a, pair in enumerate(zip(tile.tolist(), home.tolist(), strict=True)):
+    for a, pair in enumerate(zip(tile.tolist(), owner.tolist(), strict=True)):
         found.setdefault(pair, []).append(a)
     return {pair: np.array(atoms, np.int64) for pair, atoms in found.items()}

@@ -1,18 +1,18 @@
-"""How people cut models by hand, to hold EinDecomp's answer against: data, sequence and tensor parallel.
+"""Hand-written tilings to compare EinDecomp with: data, sequence and tensor parallelism.
 
-Each is found from the graph, not from names. A *product* is an einsum of several operands that sums over a label.
+Each is derived from the graph, not from names. A *product* is an einsum of several operands that sums over a label.
 
-- Data parallel cuts the samples: the label that no product sums over and that most work has (more than half of it).
-- Sequence parallel cuts positions: a label that stands beside the samples in some input, has more than half of the work
-  and is not summed over in a product with stored numbers; attention may sum over it.
-- Tensor parallel leaves both alone and cuts every product along a label of the weights, the inputs that lack both.
+- Data parallelism tiles the samples: the label of more than half of the work that no product sums over.
+- Sequence parallelism tiles positions: a label that occurs with the samples in some input, has more than half of the
+  work and is not summed over in a product with stored numbers; attention may sum over it.
+- Tensor parallelism tiles every product along a label of the weights, the inputs without samples and positions.
 
-Every step is cut along one label alone, into P; steps that lack the label, and for tensor parallel all that are no
-products, are cut along whichever label moves the least. So each is a choice that EinDecomp had as well.
+Every node is tiled along one label, into P. Nodes without such a label, and for tensor parallelism all that are not
+products, are tiled along the label that moves the fewest bytes. So EinDecomp could choose each of these tilings.
 
-Sources: data parallel as in Krizhevsky, One weird trick (arXiv 1404.5997); tensor parallel with norms cut otherwise as
-in Shoeybi et al., Megatron-LM (arXiv 1909.08053) and Korthikanti et al. (arXiv 2205.05198); sequence parallel as in Li
-et al. (arXiv 2105.13120).
+Sources: data parallelism as in Krizhevsky, One weird trick (arXiv 1404.5997); tensor parallelism with other tilings of
+norms as in Shoeybi et al., Megatron-LM (arXiv 1909.08053) and Korthikanti et al. (arXiv 2205.05198); sequence
+parallelism as in Li et al. (arXiv 2105.13120).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from einturnip.tiling.types import Decomposition
 
 @dataclass(frozen=True, slots=True)
 class HandTiling:
-    """A way to cut a graph by hand: the labels, by name, along which it cuts."""
+    """A hand-written tiling: the names of the labels that it tiles."""
 
     name: str
     labels: tuple[str, ...]
@@ -40,7 +40,7 @@ class HandTiling:
 
 @dataclass(frozen=True)
 class _Roles:
-    """Classes of labels: of the samples, of the positions in one, of the weights."""
+    """Classes of labels: of the samples, of the positions in a sample, of the weights."""
 
     of: Sequence[tuple[int, ...]]
     samples: int | None
@@ -50,7 +50,7 @@ class _Roles:
 
 
 def baselines(graph: EinGraph, parts: int) -> tuple[HandTiling, ...]:
-    """Those of the three that the graph has labels for."""
+    """Return those of the three tilings that the graph has labels for."""
     roles = _roles(graph)
     found = [
         (name, frozenset({label}), False)
@@ -72,7 +72,7 @@ def _named(roles: _Roles, classes: frozenset[int]) -> tuple[str, ...]:
 def _along(
     graph: EinGraph, of: Sequence[tuple[int, ...]], classes: frozenset[int], parts: int, products: bool
 ) -> Decomposition:
-    """Every node (``products``: every product) cut along one label of these classes, where it has one."""
+    """Tile every node (``products``: every product) along one of these classes, if it has one."""
     labels: list[tuple[int, ...]] = []
     for i, node in enumerate(graph.nodes):
         whole = node.einsum.whole if isinstance(node, EinsumNode) and isinstance(node.einsum, Region) else ()
@@ -88,7 +88,7 @@ def _is_product(graph: EinGraph, i: int) -> bool:
 
 
 def _roles(graph: EinGraph) -> _Roles:
-    """What each class of labels is for."""
+    """Return the role of each class of labels."""
     of = _united(graph)
     work: Counter[int] = Counter()
     summed: set[int] = set()
@@ -124,7 +124,7 @@ def _roles(graph: EinGraph) -> _Roles:
 
 
 def _united(graph: EinGraph) -> list[tuple[int, ...]]:
-    """Classes of labels, where two readings of one input's axis are of one class: queries and keys have positions."""
+    """Return classes of labels in which all uses of one input axis are one class: queries and keys."""
     of = label_classes(graph).of
     root: dict[int, int] = {}
 
@@ -145,7 +145,7 @@ def _united(graph: EinGraph) -> list[tuple[int, ...]]:
 
 
 def _stored(graph: EinGraph) -> list[bool]:
-    """Nodes that are inputs or made of inputs without a product."""
+    """Return the nodes that are inputs or made of inputs without a product."""
     found: list[bool] = []
     for i, node in enumerate(graph.nodes):
         made = () if isinstance(node, InputNode) else node.operands

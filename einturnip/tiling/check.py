@@ -1,4 +1,4 @@
-"""Proves a decomposition: the tiles of each node cover its bounds once, and blocks are over its output."""
+"""Proves a decomposition: tiles cover each node's bounds once, and blocks are over its output labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def check(decomposition: Decomposition) -> None:
             raise InternalError(f"a piece of {node.name!r} has its axes in another order")
         inner = node.einsum.whole if isinstance(node, EinsumNode) and isinstance(node.einsum, Region) else frozenset()
         if any(part.tiles[p] < bounds[p] for p in inner):
-            raise InternalError(f"{node.name!r} is cut along a label of its insides")
+            raise InternalError(f"{node.name!r} is tiled along a label internal to its region")
         if isinstance(node, EinsumNode) and (block is None or len(block.tiles) != node.einsum.n_out):
             raise InternalError(f"the blocks of {node.name!r} are not over its output's labels")

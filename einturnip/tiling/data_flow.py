@@ -1,7 +1,8 @@
-"""What the kernel calls of a decomposition read of each other, so that they can be put on devices.
+"""Data flow between the kernel calls of a decomposition, used to assign calls to devices.
 
-A tensor is refined by its own tiles and by whatever its readers take of it: no reader needs a part of an atom. So the
-bytes that pass between devices are a sum over atoms: nothing is sent twice to one device, nor what it does not need.
+A tensor is divided into atoms by its own tiles and by the parts that its readers take, so that no reader needs a part
+of an atom. The bytes that pass between devices are then a sum over atoms: no atom is sent twice to one device, and none
+to a device that does not need it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass
 class NodeCalls:
-    """The kernel calls of one node: their keys, operations, and the output tile of each. Pieces are put together."""
+    """The kernel calls of one node: keys, operations, and output tile of each."""
 
     keys: list[tuple[int, ...]]
     flops: NDArray[np.float64]
@@ -38,7 +39,7 @@ class NodeCalls:
 
 @dataclass
 class TensorAtoms:
-    """The atoms of one node's tensor. ``needs[k]``: which atoms each call of ``readers[k]`` reads."""
+    """The atoms of one node's tensor. ``needs[k]``: the atoms that each call of ``readers[k]`` reads."""
 
     points: list[NDArray[np.int64]]
     tile: NDArray[np.int64]
@@ -50,7 +51,7 @@ class TensorAtoms:
 
 @dataclass
 class DataFlow:
-    """The calls of every node that computes, and the atoms of every tensor that is computed."""
+    """The calls of every computing node, and the atoms of every computed tensor."""
 
     decomposition: Decomposition
     calls: dict[int, NodeCalls]
@@ -59,7 +60,7 @@ class DataFlow:
 
 
 def data_flow(decomposition: Decomposition) -> DataFlow:
-    """The calls and atoms of a decomposition."""
+    """Return the calls and atoms of a decomposition."""
     graph = decomposition.graph
     calls = {i: _calls(decomposition, i) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
     users: dict[int, list[int]] = {}
@@ -75,7 +76,7 @@ def data_flow(decomposition: Decomposition) -> DataFlow:
 
 
 def call_flops(einsum: Space, extents: Sequence[int]) -> int:
-    """Scalar operations of one call: 2 a point of a contraction, else the join's operators, at least 1."""
+    """Return the scalar operations of one call: 2 per point of a contraction, else the join's, at least 1."""
     if isinstance(einsum, Region):
         return sum(math.prod(extents[p] for p in s.labels) * _point_flops(s.einsum) for s in einsum.steps)
     return math.prod(extents) * _point_flops(einsum)
@@ -103,7 +104,7 @@ def _calls(d: Decomposition, i: int) -> NodeCalls:
     for k in tiles:
         mine = [k + rest for rest in inner]
         some = [key for key in mine if not mask.is_idle(part.box(key))] if mask.conditions and len(mine) > 1 else mine
-        keys += some or mine[:1]  # an output tile to which nothing is added is made all the same
+        keys += some or mine[:1]  # an output tile without terms still needs a call
     flops, reads = [], []
     for key in keys:
         box = part.box(key)
@@ -149,7 +150,7 @@ def _tensor(d: Decomposition, i: int, calls: dict[int, NodeCalls], users: Sequen
 
 
 def levels(graph: EinGraph) -> list[int]:
-    """How many nodes must have been computed one after another before each."""
+    """Return for each node the length of the longest chain of computed nodes before it."""
     found: list[int] = []
     for node in graph.nodes:
         operands = () if isinstance(node, InputNode) else node.operands

@@ -1,16 +1,15 @@
-"""Which device makes each tile: few bytes moved, the work of the whole graph in balance.
+"""Assigns kernel calls to devices: few bytes moved, and the work of the whole graph balanced.
 
-Calls are placed level by level (nodes that do not wait for each other are one level), the largest first, as many at a
-time as there are devices, each on one of its own. Such a group may go wherever the most loaded device then has no more
-than if the largest call went to the device with the least work so far; of those choices the one is taken that moves
-the fewest bytes. So work that is uneven, or that has fewer calls than devices, is made up for by other nodes' work,
-and at no time does one device run ahead by more than that. Then groups are placed again, seeing their readers too, as
-long as that moves fewer bytes and loads no device more.
+Calls are assigned level by level (nodes that do not depend on each other form one level), the largest first, in groups
+of one call per device. A group may be assigned in any way that loads no device more than if the largest call went to
+the least loaded device; among these assignments the one that moves the fewest bytes is taken. So work that is uneven,
+or has fewer calls than devices, is balanced by other nodes, and no device ever runs ahead by more than one call. Then
+groups are reassigned, now knowing their readers, while that moves fewer bytes and loads no device more.
 
-An accumulated tile is summed on each device that has a part of it, cut, and sent to where it is read.
+An accumulated tile is summed on each device that has a part of it, split, and sent to its readers.
 
-Sources: Graham, Bounds on multiprocessing timing anomalies (1969), for the longest first; Kuhn, The Hungarian method
-(1955), in the form of Jonker and Volgenant (1987).
+Sources: Graham, Bounds on multiprocessing timing anomalies (1969), for the order; Kuhn, The Hungarian method (1955), in
+the form of Jonker and Volgenant (1987).
 """
 
 from __future__ import annotations
@@ -27,73 +26,73 @@ from einturnip.tiling.types import Decomposition
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# How often all groups are placed again.
+# Number of passes that reassign all groups.
 PASSES = 2
 FORBIDDEN = 1e30
 
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """For each node the device of each of its calls, and for each tensor the device that holds each atom whole."""
+    """The device of each call of each node, and for each tensor the owner of each complete atom."""
 
-    spread: DataFlow
+    flow: DataFlow
     devices: int
     of: dict[int, Ints]
-    home: dict[int, Ints]
+    owner: dict[int, Ints]
 
     @property
     def flops(self) -> list[float]:
-        """Operations on each device."""
+        """Return the operations on each device."""
         total = np.zeros(self.devices)
-        for i, calls in self.spread.calls.items():
+        for i, calls in self.flow.calls.items():
             np.add.at(total, self.of[i], calls.flops)
         found: list[float] = total.tolist()
         return found
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes that pass from device to device."""
-        return int(sum(_cost(self, i) for i in self.spread.tensors))
+        """Return the bytes that pass between devices."""
+        return int(sum(_cost(self, i) for i in self.flow.tensors))
 
 
 def place(decomposition: Decomposition, devices: int) -> DeviceAssignment:
-    """A decomposition's calls on devices, balanced over the whole graph."""
-    return _Assigning(decomposition, devices).run()
+    """Assign a decomposition's calls to devices, balanced over the whole graph."""
+    return _Assigner(decomposition, devices).run()
 
 
-def place_by_node(decomposition: Decomposition, devices: int) -> DeviceAssignment:
-    """The same, every node balanced by itself: what the above is compared with."""
-    return _Assigning(decomposition, devices, by_node=True).run()
+def assign_by_node(decomposition: Decomposition, devices: int) -> DeviceAssignment:
+    """Assign calls with every node balanced separately; a baseline for ``place``."""
+    return _Assigner(decomposition, devices, by_node=True).run()
 
 
-class _Assigning:
-    """Devices so far. Lives inside ``place``."""
+class _Assigner:
+    """A partial assignment, with the load of each device."""
 
     def __init__(self, decomposition: Decomposition, devices: int, by_node: bool = False) -> None:
-        self.spread = data_flow(decomposition)
+        self.flow = data_flow(decomposition)
         self.devices = devices
         self.by_node = by_node
         self.level = levels(decomposition.graph)
         self.load = np.zeros(devices)
-        self.found = DeviceAssignment(self.spread, devices, {}, {})
-        for i, calls in self.spread.calls.items():
+        self.found = DeviceAssignment(self.flow, devices, {}, {})
+        for i, calls in self.flow.calls.items():
             self.found.of[i] = np.full(len(calls.keys), -1, np.int64)
 
     def run(self) -> DeviceAssignment:
-        """Place every group, then again."""
+        """Assign every group, then reassign."""
         groups = self._groups()
         for i, members in groups:
             self._place(i, members)
         for _ in range(0 if self.by_node else PASSES):
-            if not sum([self._again(i, members) for i, members in groups]):
+            if not sum([self._reassign(i, members) for i, members in groups]):
                 break
-        for i in self.spread.tensors:
-            self.found.home[i] = homes(self.found, i)
+        for i in self.flow.tensors:
+            self.found.owner[i] = owners(self.found, i)
         return self.found
 
     def _groups(self) -> list[tuple[int, Ints]]:
-        """(node, calls) in the order in which they are placed."""
-        calls = self.spread.calls
+        """Yield (node, calls) in the order of assignment."""
+        calls = self.flow.calls
         order = sorted(
             calls, key=lambda i: (i,) if self.by_node else (self.level[i], -calls[i].flops.max(initial=0), i)
         )
@@ -104,43 +103,43 @@ class _Assigning:
         return groups
 
     def _place(self, i: int, members: Ints) -> None:
-        work = self.spread.calls[i].flops[members]
-        if self.by_node and members[0] == np.argmax(self.spread.calls[i].flops):
+        work = self.flow.calls[i].flops[members]
+        if self.by_node and members[0] == np.argmax(self.flow.calls[i].flops):
             self.load[:] = 0
-        self.found.of[i][members] = where = assigned(self._into(i, members), work, self.load)
+        self.found.of[i][members] = where = assigned(self._fetch_costs(i, members), work, self.load)
         self.load[where] += work
 
-    def _into(self, i: int, members: Ints) -> Floats:
-        """Bytes that each call would have to fetch on each device."""
+    def _fetch_costs(self, i: int, members: Ints) -> Floats:
+        """Return the bytes that each call would fetch on each device."""
         costs = np.zeros((len(members), self.devices))
-        for u in self.spread.reads[i]:
-            tensor = self.spread.tensors[u]
-            there = _holders(self.found, u) | readers_of_atoms(self.found, u)
+        for u in self.flow.reads[i]:
+            tensor = self.flow.tensors[u]
+            there = _makers(self.found, u) | readers_of_atoms(self.found, u)
             mine = tensor.needs[tensor.readers.index(i)][members]
             costs += (mine * tensor.nbytes) @ ~there
         return costs
 
-    def _again(self, i: int, members: Ints) -> bool:
-        """Place a group anew where that moves fewer bytes; whether it did."""
-        of, work = self.found.of[i], self.spread.calls[i].flops[members]
-        touched = [*self.spread.reads[i], i]
+    def _reassign(self, i: int, members: Ints) -> bool:
+        """Reassign a group if that moves fewer bytes; return whether it did."""
+        of, work = self.found.of[i], self.flow.calls[i].flops[members]
+        affected = [*self.flow.reads[i], i]
         before = of[members].copy()
-        cost = sum(_cost(self.found, u) for u in touched)
+        cost = sum(_cost(self.found, u) for u in affected)
         if not cost:
             return False
-        most = self.load.max()
+        max_load = self.load.max()
         of[members] = -1
         self.load[before] -= work
-        costs = self._into(i, members)
-        tensor = self.spread.tensors[i]
+        costs = self._fetch_costs(i, members)
+        tensor = self.flow.tensors[i]
         if tensor.readers:
-            mine = tensor.tile[None, :] == self.spread.calls[i].tile[members][:, None]
+            mine = tensor.tile[None, :] == self.flow.calls[i].tile[members][:, None]
             costs += (mine * tensor.nbytes) @ (
                 (n := readers_of_atoms(self.found, i)).sum(1)[:, None] - n.astype(np.float64)
             )
         of[members] = where = assigned(costs, work, self.load)
-        better = sum(_cost(self.found, u) for u in touched) < cost
-        if better and (self.load[where] + work).max() <= most * (1 + 1e-9):
+        better = sum(_cost(self.found, u) for u in affected) < cost
+        if better and (self.load[where] + work).max() <= max_load * (1 + 1e-9):
             self.load[where] += work
             return True
         of[members] = before
@@ -148,9 +147,9 @@ class _Assigning:
         return False
 
 
-def _holders(found: DeviceAssignment, i: int) -> Bools:
-    """Which devices make a part of each atom."""
-    tensor, calls = found.spread.tensors[i], found.spread.calls[i]
+def _makers(found: DeviceAssignment, i: int) -> Bools:
+    """Return the devices that make a part of each atom."""
+    tensor, calls = found.flow.tensors[i], found.flow.calls[i]
     makes = np.zeros((int(calls.tile.max(initial=0)) + 1, found.devices), bool)
     placed = found.of[i] >= 0
     makes[calls.tile[placed], found.of[i][placed]] = True
@@ -159,8 +158,8 @@ def _holders(found: DeviceAssignment, i: int) -> Bools:
 
 
 def readers_of_atoms(found: DeviceAssignment, i: int) -> Bools:
-    """Which devices read each atom."""
-    tensor = found.spread.tensors[i]
+    """Return the devices that read each atom."""
+    tensor = found.flow.tensors[i]
     reads = np.zeros((len(tensor.tile), found.devices), bool)
     for j, needs in zip(tensor.readers, tensor.needs, strict=True):
         for device in np.unique(found.of[j][found.of[j] >= 0]):
@@ -168,10 +167,10 @@ def readers_of_atoms(found: DeviceAssignment, i: int) -> Bools:
     return reads
 
 
-def homes(found: DeviceAssignment, i: int) -> Ints:
-    """The device that holds each atom whole: its maker, or of several that which saves the most bytes."""
-    tensor = found.spread.tensors[i]
-    holders = _holders(found, i)
+def owners(found: DeviceAssignment, i: int) -> Ints:
+    """Return the owner of each complete atom: its maker, or the one of several that saves the most bytes."""
+    tensor = found.flow.tensors[i]
+    holders = _makers(found, i)
     several = holders.sum(1) > 1
     gain = (
         holders * tensor.state_nbytes[:, None]
@@ -182,30 +181,30 @@ def homes(found: DeviceAssignment, i: int) -> Ints:
     return best
 
 
-def sent(found: DeviceAssignment, i: int, home: Ints) -> tuple[Bools, Bools]:
-    """Atoms by device: of which a part goes from there to its home, and which come whole from home to there."""
-    away = np.arange(found.devices)[None, :] != home[:, None]
-    return _holders(found, i) & away, readers_of_atoms(found, i) & away
+def transfers(found: DeviceAssignment, i: int, owner: Ints) -> tuple[Bools, Bools]:
+    """Return by device the atoms whose parts it sends to their owner, and those that owners send to it."""
+    away = np.arange(found.devices)[None, :] != owner[:, None]
+    return _makers(found, i) & away, readers_of_atoms(found, i) & away
 
 
 def _cost(found: DeviceAssignment, i: int) -> float:
-    """Bytes that pass between devices for one tensor."""
-    tensor: TensorAtoms = found.spread.tensors[i]
-    parts, wholes = sent(found, i, found.home[i] if i in found.home else homes(found, i))
+    """Return the bytes of one tensor that pass between devices."""
+    tensor: TensorAtoms = found.flow.tensors[i]
+    parts, wholes = transfers(found, i, found.owner[i] if i in found.owner else owners(found, i))
     return float(tensor.state_nbytes @ parts.sum(1) + tensor.nbytes @ wholes.sum(1))
 
 
 def assigned(costs: Floats, work: Floats, load: Floats) -> Ints:
-    """A device of its own for each call, such that the most loaded one is as little loaded as may be; then cheapest.
+    """Return a distinct device for each call: minimal maximum load first, then minimal cost.
 
     Shapes:
         costs: (calls, devices), no more calls than devices. work: of each call, descending. load: of each device.
     """
-    least = np.sort(load)[: len(work)] + work
-    most = max(float(least.max(initial=0)), float(load.max()))
-    allowed = load[None, :] + work[:, None] <= most * (1 + 1e-9)
+    greedy_loads = np.sort(load)[: len(work)] + work
+    max_load = max(float(greedy_loads.max(initial=0)), float(load.max()))
+    allowed = load[None, :] + work[:, None] <= max_load * (1 + 1e-9)
     bounded = np.where(allowed, costs, FORBIDDEN)
-    # Where several devices are as cheap, that with the least work.
+    # Among equally cheap devices, prefer the one with the lowest load.
     bounded = bounded + load / (load.max() + 1) * 0.25
     first = bounded.argmin(1)
     if len(np.unique(first)) == len(first):
@@ -214,7 +213,7 @@ def assigned(costs: Floats, work: Floats, load: Floats) -> Ints:
 
 
 def matching(costs: Sequence[Sequence[float]] | Floats) -> Ints:
-    """A column of its own for each row, of least sum: shortest augmenting paths."""
+    """Return a distinct column for each row with minimal sum (shortest augmenting paths)."""
     a = np.asarray(costs, np.float64)
     n, m = a.shape
     u, v = np.zeros(n + 1), np.zeros(m + 1)

@@ -1,4 +1,4 @@
-"""Choosing one value for each variable so that a sum of terms of few variables is least (min-sum elimination).
+"""Variable elimination: chooses values that minimise a sum of terms of few variables (min-sum).
 
 Source: Bertele and Brioschi, Nonserial Dynamic Programming (1972).
 """
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 Table = NDArray[Any]
 
-# Entries of the largest table that an elimination may make.
+# Maximum entries of a table that an elimination makes.
 LARGEST_TABLE = 4_000_000
-# Entries that are worked on at once, so that they stay in the cache.
+# Entries of one block of a minimisation; the block stays in the cache.
 AT_ONCE = 1 << 16
 
 
 class VariableView(NamedTuple):
-    """A variable as a term sees it: ``of`` gives, for each of its values, the row of the term's table."""
+    """A variable as a term sees it: ``of`` maps each of its values to a row of the term's table."""
 
     variable: int
     number: int
@@ -31,7 +31,7 @@ class VariableView(NamedTuple):
 
 @dataclass(frozen=True)
 class CostFactor:
-    """A term: a table with one axis a view, no two of one variable."""
+    """A term: a table with one axis per view, no two of one variable."""
 
     scope: tuple[VariableView, ...]
     table: Table
@@ -39,10 +39,10 @@ class CostFactor:
 
 @dataclass
 class EliminationCache:
-    """What eliminations found, by what it hangs on, so that parts of problems that are alike are solved once.
+    """Results of eliminations, keyed by their inputs, so that equivalent subproblems are solved once.
 
-    Tables stand by identity and are kept, so that their ids are not given to others; views by content: its number, and
-    how many rows it tells apart (``known``: by identity too).
+    Tables are keyed by identity and kept alive, so that their ids are not reused; views by content: number and count of
+    distinct rows (``known``: by identity too).
     """
 
     contents: dict[bytes, tuple[int, int]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class EliminationCache:
 
 @dataclass
 class MinSumProblem:
-    """Variables with the cost of each of their values, and terms of several. Grows while it is described."""
+    """Variables with the cost of each value, and terms of several variables, added one by one."""
 
     unary: list[Table] = field(default_factory=list)
     factors: list[CostFactor] = field(default_factory=list)
@@ -63,12 +63,12 @@ class MinSumProblem:
     _known: dict[tuple[int, int], VariableView] = field(default_factory=dict)
 
     def variable(self, unary: Table) -> int:
-        """A new variable."""
+        """Add a variable."""
         self.unary.append(unary)
         return len(self.unary) - 1
 
     def view(self, variable: int, of: Table) -> VariableView:
-        """The view of a variable in which value x is row ``of[x]``; equal ones are one."""
+        """Return the view in which value x of a variable is row ``of[x]``; equal views are shared."""
         memory = self.memory
         if id(of) not in memory.known:
             written, contents = of.tobytes(), memory.contents
@@ -86,7 +86,7 @@ class MinSumProblem:
 
 
 def minimise(problem: MinSumProblem) -> list[int]:
-    """The best value of every variable: exact while tables stay small, else the best that single changes reach."""
+    """Return the best value of every variable: exact while tables stay small, else a local optimum."""
     work = Elimination(problem)
     exact = work.run()
     chosen = work.chosen({})
@@ -94,7 +94,7 @@ def minimise(problem: MinSumProblem) -> list[int]:
 
 
 class Elimination:
-    """Terms by the variables they hold, while one variable after another goes."""
+    """The remaining terms by variable while variables are eliminated."""
 
     def __init__(self, problem: MinSumProblem) -> None:
         self.problem = problem
@@ -106,7 +106,7 @@ class Elimination:
         self.fixed: dict[int, int] = {}
 
     def run(self, keep: frozenset[int] = frozenset()) -> bool:
-        """Remove every variable but ``keep``, the one that adds the fewest entries first; False: one was guessed."""
+        """Eliminate all variables but ``keep``, cheapest first; return False if one was guessed."""
         left = set(range(len(self.unary))) - keep
         sizes = {x: self._table_size(x) for x in left}
         queue = [(added, x) for x, (added, _) in sizes.items()]
@@ -136,7 +136,7 @@ class Elimination:
         return exact
 
     def chosen(self, kept: Mapping[int, int]) -> list[int]:
-        """The values, found in the opposite order, where the variables that were kept have these."""
+        """Return the values by back-substitution, given the values of the kept variables."""
         values = {**self.fixed, **kept}
         for x, unary, terms in reversed(self.undone):
             cost = unary + sum((_row(self.problem, f, x, values) for f in terms), 0.0)
@@ -144,7 +144,7 @@ class Elimination:
         return [values[v] for v in range(len(self.unary))]
 
     def left(self, keep: Sequence[int]) -> Table | None:
-        """What is left as one table with an axis for each variable that was kept; None where it is too large."""
+        """Return the remaining cost as a table with one axis per kept variable; None if it is too large."""
         sizes = [len(self.unary[x]) for x in keep]
         if math.prod(sizes) > LARGEST_TABLE:
             return None
@@ -156,12 +156,12 @@ class Elimination:
             term = f.table.transpose([f.scope.index(view) for view in order])
             for k, view in enumerate(order):
                 term = term.take(self.problem.views[view.number], axis=k)
-            held = {view.variable for view in order}
-            table += term.reshape([n if x in held else 1 for x, n in zip(keep, sizes, strict=True)])
+            present = {view.variable for view in order}
+            table += term.reshape([n if x in present else 1 for x, n in zip(keep, sizes, strict=True)])
         return table
 
     def _add(self, f: CostFactor) -> None:
-        """Note a term; one of a single variable joins that variable's own cost."""
+        """Add a term; a term of one variable is added to its own cost."""
         if len(f.scope) == 1:
             own, unary = f.scope[0], self.unary[f.scope[0].variable]
             memory = self.problem.memory.found
@@ -174,7 +174,7 @@ class Elimination:
                 self.touching[view.variable].append(f)
 
     def _take(self, x: int) -> list[CostFactor]:
-        """The terms that hold ``x``, which leave."""
+        """Remove and return the terms with ``x``."""
         mine = self.touching[x]
         for f in mine:
             for view in f.scope:
@@ -195,7 +195,7 @@ class Elimination:
         return scope
 
     def _table_size(self, x: int) -> tuple[int, int]:
-        """Entries that eliminating ``x`` adds to all tables, and those of the table that it makes."""
+        """Return the entries that eliminating ``x`` adds to all tables, and those of the table it makes."""
         rows, sizes = self.problem.rows, dict[int, int]()
         for v, number in {view for f in self.touching[x] for view in f.scope}:
             sizes[v] = sizes.get(v, 1) * rows[number]
@@ -203,7 +203,7 @@ class Elimination:
         return made - sum([f.table.size for f in self.touching[x]]), made
 
     def _eliminate(self, x: int) -> None:
-        """Replace the terms with ``x`` by their least over its values, a term of the other variables."""
+        """Replace the terms with ``x`` by their minimum over its values."""
         mine, unary = self._take(x), self.unary[x]
         self.undone.append((x, unary, mine))
         if not mine:
@@ -217,23 +217,23 @@ class Elimination:
         )
         memory = self.problem.memory.found
         if key not in memory:
-            best, views = self._least(x, unary, mine, scope)
+            best, views = self._minimum(x, unary, mine, scope)
             memory[key] = best, tuple(self.problem.views[view.number] for view in views), (unary, mine)
         best, seen, _ = memory[key]
         self._add(CostFactor(tuple(self.problem.view(v, of) for v, of in zip(scope, seen, strict=True)), best))
 
-    def _least(
+    def _minimum(
         self, x: int, unary: Table, mine: list[CostFactor], scope: dict[int, set[VariableView]]
     ) -> tuple[Table, list[VariableView]]:
-        """The least of the sum of some terms over the values of ``x``, and how it sees the other variables."""
+        """Return the minimum of the sum of terms over the values of ``x``, and its views of other variables."""
         merged = {v: _merge(self.problem, v, sorted(views, key=lambda w: w.number)) for v, views in scope.items()}
         axes = {v: a for a, v in enumerate(merged)}
         rows = [self.problem.rows[view.number] for view, _ in merged.values()]
-        best = _least_sum(unary, [_align(self.problem, f, x, merged, axes) for f in mine], rows)
+        best = _min_sum(unary, [_align(self.problem, f, x, merged, axes) for f in mine], rows)
         return best, [view for view, _ in merged.values()]
 
     def _fix(self, x: int) -> None:
-        """Give ``x`` the value that is best if every other variable could adapt to it alone."""
+        """Fix ``x`` to the value that is best if each other variable could adapt to it alone."""
         mine = self._take(x)
         cost = self.unary[x].copy()
         for f in mine:
@@ -247,13 +247,13 @@ class Elimination:
             self._add(CostFactor(f.scope[:axis] + f.scope[axis + 1 :], f.table.take(row, axis=axis)))
 
 
-def _least_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) -> Table:
-    """The least over x of unary[x] + table[of[x]] of each term (of, table): a table with ``rows``."""
+def _min_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) -> Table:
+    """Return the minimum over x of unary[x] + the sum of table[of[x]]; a table with ``rows``."""
     best, unary = np.full(rows, np.inf), unary.reshape(-1, *[1] * len(rows))
-    terms = sorted(terms, key=lambda term: term[1].size)  # sums of small tables are small
+    terms = sorted(terms, key=lambda term: term[1].size)  # sums of small tables stay small
     block = max(1, AT_ONCE // math.prod(rows[1:]))
     step = max(1, AT_ONCE // math.prod([min(block, rows[0]), *rows[1:]]))
-    room = np.empty((min(step, len(unary)), min(block, rows[0]), *rows[1:]))  # one, as fresh pages take long
+    buffer = np.empty((min(step, len(unary)), min(block, rows[0]), *rows[1:]))  # reused, because fresh pages are slow
     for lo in range(0, rows[0], block):
         here, part = slice(lo, lo + block), best[lo : lo + block]
         *near, (of_last, last) = [(of, table[:, here] if table.shape[1] > 1 else table) for of, table in terms]
@@ -262,7 +262,7 @@ def _least_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) 
             cost = unary[some]
             for of, table in near:
                 cost = cost + table[of[some]]
-            cost = np.add(cost, last[of_last[some]], out=room[: len(cost), : len(part)])
+            cost = np.add(cost, last[of_last[some]], out=buffer[: len(cost), : len(part)])
             np.minimum(part, cost.min(0), out=part)
     return best
 
@@ -270,7 +270,7 @@ def _least_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) 
 def _merge(
     problem: MinSumProblem, variable: int, views: list[VariableView]
 ) -> tuple[VariableView, dict[VariableView, Table]]:
-    """One view that tells apart what any of ``views`` does, and for each of them its row at each row of that one."""
+    """Return one view that distinguishes everything that ``views`` do, and each view's rows in it."""
     if len(views) == 1:
         return views[0], {views[0]: np.arange(problem.rows[views[0].number])}
     together = np.stack([problem.views[view.number] for view in views], 1)
@@ -285,7 +285,7 @@ def _align(
     merged: dict[int, tuple[VariableView, dict[VariableView, Table]]],
     axes: dict[int, int],
 ) -> tuple[Table, Table]:
-    """A term as a table: ``x``'s rows first, then one axis for each other variable, of size 1 where it has none."""
+    """Return a term as a table: rows of ``x`` first, then one axis per other variable, size 1 if absent."""
     (mine,) = (view for view in f.scope if view.variable == x)
     others = sorted((view for view in f.scope if view.variable != x), key=lambda view: axes[view.variable])
     table = f.table.transpose([f.scope.index(view) for view in (mine, *others)])
@@ -297,7 +297,7 @@ def _align(
 
 
 def _row(problem: MinSumProblem, f: CostFactor, x: int, chosen: dict[int, int]) -> Table:
-    """A term's cost of each value of ``x``, the other variables being chosen."""
+    """Return a term's cost of each value of ``x``, with the other variables fixed."""
     at: list[slice | int] = []
     mine = None
     for variable, number in f.scope:
@@ -312,7 +312,7 @@ def _row(problem: MinSumProblem, f: CostFactor, x: int, chosen: dict[int, int]) 
 
 
 def _improve(problem: MinSumProblem, chosen: list[int]) -> list[int]:
-    """Change one variable at a time as long as that helps."""
+    """Change one variable at a time while that lowers the cost."""
     touching: dict[int, list[CostFactor]] = {}
     for f in problem.factors:
         for view in f.scope:

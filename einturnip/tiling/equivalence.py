@@ -1,6 +1,7 @@
-"""Einsum nodes that cost the same however the classes are cut: what is worked out for one holds for all.
+"""Equivalence classes of einsum nodes with equal costs in every tiling, so each is priced once.
 
-Layers and loop steps repeat a few einsums thousands of times; a search costs as much as their number, not the graph's.
+Layers and loop steps repeat a few einsums thousands of times. The cost of a search depends on the number of classes,
+not on the size of the graph.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from einturnip.tiling.label_classes import LabelClasses, Ratio, form
 
 @dataclass(frozen=True, slots=True)
 class ShiftedOperand:
-    """An operand that is not read tile for tile: its shape, its axes' classes, and whether boxes of it are loaded.
+    """An operand that is not read tile by tile.
 
-    ``slots``: all that read it.
+    Its shape, its axes' classes, and whether boxes are loaded. ``slots``: all operand slots that read it.
     """
 
     slot: int
@@ -33,7 +34,7 @@ class ShiftedOperand:
 
 @dataclass(frozen=True)
 class EquivalenceClass:
-    """Nodes alike. ``node`` is one of them; ``reads``: the labels that each operand hangs on."""
+    """Equivalent nodes. ``node`` represents them; ``reads``: the labels that each operand depends on."""
 
     nodes: tuple[int, ...]
     einsum: Space
@@ -46,18 +47,18 @@ class EquivalenceClass:
 
     @property
     def node(self) -> int:
-        """The node that stands for all."""
+        """The representative node."""
         return self.nodes[0]
 
     @property
     def relevant(self) -> frozenset[int]:
-        """The classes that the working set hangs on."""
+        """The label classes that the working set depends on."""
         return frozenset(self.classes).union(*(s.classes for s in self.shifted if s.kind is not InputNode))
 
 
 @dataclass(frozen=True)
 class EquivalenceClasses:
-    """A graph with its label classes and its einsums by group; ``of[node]`` is an einsum's group."""
+    """A graph with its label classes and einsums by equivalence class; ``of[node]`` is an einsum's class."""
 
     graph: EinGraph
     classes: LabelClasses
@@ -65,34 +66,34 @@ class EquivalenceClasses:
     of: tuple[int, ...]
 
     def tiles(self, group: EquivalenceClass, tiles: Sequence[int]) -> tuple[int, ...]:
-        """The extents of a tile of the group's einsums, where the classes are cut into ``tiles``."""
+        """Return the tile extents of the class's einsums for the class tile sizes ``tiles``."""
         return self.classes.tiles(group.node, group.einsum.bounds, tiles)
 
-    def held_nbytes(self, group: EquivalenceClass, tiles: Sequence[int]) -> int:
-        """Bytes that must stand at once for a kernel and for what brings its operands."""
+    def working_set_nbytes(self, group: EquivalenceClass, tiles: Sequence[int]) -> int:
+        """Return the bytes needed at once for a kernel and for the copies that assemble its operands."""
         if 0 in self.graph.nodes[group.node].shape:
-            return 0  # no kernel runs, so its tiles need not be cut, however long the other axes are
+            return 0  # no kernel runs, so its tiles need not fit
         e, own = group.einsum, self.tiles(group, tiles)
         total = working_set_nbytes(e, own)
-        most = 0
+        largest = 0
         for s in group.shifted:
             if s.kind is InputNode and not copies_tiles(e, s.slots, own):
                 continue
-            # A part within one tile is read in place; else it is copied out of one tile after the other.
-            cut = (
+            # A part within one tile is read in place; otherwise it is copied from several tiles.
+            tile_extents = (
                 max(1, min(tiles[c] * r.numerator // r.denominator, n))
                 for c, r, n in zip(s.classes, s.ratios, s.shape, strict=True)
             )
-            part, tile = (math.prod(x) for x in (e.operand_extents(s.slot, own), tuple(cut)))
+            part, tile = (math.prod(x) for x in (e.operand_extents(s.slot, own), tuple(tile_extents)))
             tile = min(tile, 2 * part) if s.kind is ConcatNode else tile
             itemsize = e.dtypes[s.slot].itemsize
             total += max(0, tile - part) * itemsize
-            most = max(most, (part + max(tile, int(part * COPIED_AT_ONCE))) * itemsize)
-        return max(total, most)
+            largest = max(largest, (part + max(tile, int(part * COPIED_AT_ONCE))) * itemsize)
+        return max(total, largest)
 
 
 def equivalence_classes(graph: EinGraph, classes: LabelClasses) -> EquivalenceClasses:
-    """The graph's einsums by what their costs hang on."""
+    """Group the graph's einsums by everything that their costs depend on."""
     read = frozenset(o for n in graph.nodes if not isinstance(n, InputNode) for o in n.operands)
     forms: dict[int, int] = {}
     known: dict[object, int] = {}
@@ -108,7 +109,7 @@ def equivalence_classes(graph: EinGraph, classes: LabelClasses) -> EquivalenceCl
         if id(e) not in forms:
             forms[id(e)] = known.setdefault((form(e), () if isinstance(e, Region) else _kinds(e.join)), len(known))
         operands = [graph.nodes[o] for o in node.operands]
-        shifted = () if e.plain and i not in classes.apart else _shifted(graph, classes, i)
+        shifted = () if e.plain and i not in classes.separate else _shifted(graph, classes, i)
         files = any(isinstance(o, InputNode) for o in operands)
         kernels = any(not isinstance(o, InputNode) for o in operands)
         key = forms[id(e)], classes.of[i], classes.ratios.get(i), shifted, files, kernels, i in read
@@ -127,7 +128,7 @@ def equivalence_classes(graph: EinGraph, classes: LabelClasses) -> EquivalenceCl
 
 
 def _kinds(join: Scalar) -> tuple[object, ...]:
-    """The join's operators, without its numbers."""
+    """Return the join's operators, without its constants."""
     return tuple((type(e), e.dtype, getattr(e, "op", None), getattr(e, "slot", None)) for e in walk(join))
 
 
@@ -136,10 +137,10 @@ def _shifted(graph: EinGraph, classes: LabelClasses, i: int) -> tuple[ShiftedOpe
     assert isinstance(node, EinsumNode)
     for slot, (operand, access) in enumerate(zip(node.operands, node.einsum.accesses, strict=True)):
         made, of = graph.nodes[operand], classes.of[operand]
-        alike = all(
-            isinstance(p, int) and (mine[p] == c or i not in classes.apart) for p, c in zip(access, of, strict=False)
+        by_label = all(
+            isinstance(p, int) and (mine[p] == c or i not in classes.separate) for p, c in zip(access, of, strict=False)
         )
-        if not alike:
+        if not by_label:
             whole: tuple[Ratio, ...] = (1,) * len(of)
             ratios = classes.ratios.get(operand, whole)
             slots = tuple(s for s, o in enumerate(node.operands) if o == operand)

@@ -1,4 +1,4 @@
-"""What a Decomposition means: every einsum tile by tile, as joins and aggregations of tensor relations."""
+"""Defines the meaning of a Decomposition: every einsum tile by tile, as joins and aggregations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def evaluate(decomposition: Decomposition, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Every output by name."""
+    """Return every output by name."""
     graph = decomposition.graph
     tensors: list[Array] = []
     for i, node in enumerate(graph.nodes):
@@ -37,7 +37,7 @@ def evaluate(decomposition: Decomposition, inputs: Mapping[str, Array]) -> dict[
 
 
 def _put_together(node: ConcatNode, tensors: list[Array]) -> Array:
-    """The pieces in their places, later ones over earlier ones."""
+    """Assemble a concatenation from its pieces; later pieces overwrite earlier ones."""
     out = np.empty(node.shape, node.dtype.numpy)
     for piece in node.pieces:
         part = tensors[piece.operand]
@@ -49,7 +49,7 @@ def _put_together(node: ConcatNode, tensors: list[Array]) -> Array:
 def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[Array]) -> Array:
     e, part = node.einsum, decomposition.partitionings[i]
     out = np.empty(e.shape, e.dtype.numpy)
-    # A label of size 0 has no tile; its fold is over nothing, and is still asked for.
+    # A label of size 0 has no tile; its aggregation is empty but still has a result.
     inner = list(product(*(range(max(1, part.counts[p])) for p in e.aggregated)))
     rest = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
     once = isinstance(e, Einsum) and e.aggregation is None

@@ -1,4 +1,4 @@
-"""How stored tensors lie in their files, as far as it decides which cuts are good: in what runs boxes are read."""
+"""Layouts of stored tensors: the contiguous runs and chunks that decide which tilings read well."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from einturnip.tiling.label_classes import LabelClasses
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """``axes``: slowest first. ``chunks``: extents of the pieces it is stored in, empty where it is one piece;
-    ``decoded``: a chunk is decoded whole, whatever is wanted of it. ``held_nbytes``: what decoding one takes.
+    """``axes``: slowest first. ``chunks``: extents of the stored chunks, empty if not chunked.
+
+    ``decoded``: a chunk is always decoded as a whole. ``held_nbytes``: memory for decoding one chunk.
     """
 
     axes: tuple[int, ...]
@@ -25,7 +26,7 @@ class FileLayout:
     held_nbytes: int = 0
 
     def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
-        """Bytes of one contiguous run of a box."""
+        """Return the bytes of one contiguous run of a box."""
         run = itemsize
         for axis in reversed(self.axes):
             whole = min(shape[axis], self.chunks[axis]) if self.chunks else shape[axis]
@@ -35,21 +36,21 @@ class FileLayout:
         return run
 
     def decoded_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
-        """Bytes that are decoded for a box that begins where a chunk does; 0 where nothing is."""
+        """Return the bytes decoded for a box that begins at a chunk; 0 if nothing is decoded."""
         if not self.decoded:
             return 0
         sides = (min(n, -(-max(1, e) // c) * c) for n, e, c in zip(shape, extents, self.chunks, strict=True))
         return math.prod(sides) * itemsize
 
     def counts_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
-        """Bytes that it may take to count which pages of the files tiles of such extents are done with."""
+        """Return the bytes of page counters that track which file pages such tiles have finished with."""
         pieces = self.chunks or shape
         part = math.prod(max(1, min(e, p)) for e, p in zip(extents, pieces, strict=True)) * itemsize
         run = self.run_nbytes(shape, extents, itemsize)
         return 0 if self.decoded or run == part else counts_nbytes(math.prod(shape) * itemsize, run)
 
-    def cut_again(self, shape: Sequence[int], extents: Sequence[int]) -> int:
-        """How many more parts all tiles of such extents are read in than they are, for chunks that end in them."""
+    def extra_reads(self, shape: Sequence[int], extents: Sequence[int]) -> int:
+        """Return how many more parts such tiles are read in because chunks end inside them."""
         if not self.chunks or 0 in shape:
             return 0
         sides = [(n, max(1, min(e, n)), max(1, min(c, n))) for n, e, c in zip(shape, extents, self.chunks, strict=True)]
@@ -57,14 +58,14 @@ class FileLayout:
         return parts - math.prod(-(-n // e) for n, e, _ in sides)
 
     def store_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
-        """Writing a box that begins where a chunk does."""
+        """Return the seconds of writing a box that begins at a chunk."""
         pieces = self.chunks or shape
         chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
         part = tuple((0, min(e, p)) for e, p in zip(extents, pieces, strict=True))
         return chunks * store_seconds(pieces, part, itemsize, machine)
 
     def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
-        """Reading a box that begins where a chunk does."""
+        """Return the seconds of reading a box that begins at a chunk."""
         pieces, order = self.chunks or shape, self.axes
         read = [min(e, p) for e, p in zip(extents, pieces, strict=True)] if not self.decoded else list(pieces)
         chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
@@ -73,12 +74,12 @@ class FileLayout:
 
 
 def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLayout:
-    """The layout of a node; rows of one piece where nothing is known of it."""
+    """Return the layout of a node; row-major in one piece by default."""
     return layouts.get(node) or FileLayout(tuple(range(rank)))
 
 
 def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, FileLayout]) -> LabelClasses:
-    """Tiles are multiples or parts of inputs' chunks where they can be; of inputs that disagree the largest counts."""
+    """Make tiles multiples or parts of inputs' chunks if possible; if inputs disagree, the largest counts."""
     chunks = list(classes.chunks)
     stored = [i for i, layout in layouts.items() if layout.chunks and isinstance(graph.nodes[i], InputNode)]
     for i in sorted(stored, key=lambda i: -math.prod(graph.nodes[i].shape) * graph.nodes[i].dtype.itemsize):

@@ -1,8 +1,8 @@
-"""Which labels are cut alike, over a whole graph.
+"""Label classes: which labels of a graph share one tile size.
 
-An axis and every label that indexes it form one class, so that no repartition is needed between the nodes. An index
-that is affine in one label, or in one more than in the others, unites too: shifted reads stay on aligned tiles but for
-their halo, and a split or strided axis is cut in proportion.
+An axis and every label that indexes it form one class, so that no repartition is needed between nodes. An affine index
+unites too, if one label dominates it: shifted reads stay on aligned tiles except for their halo, and a split or strided
+axis is tiled in proportion.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from einturnip.ir.einsum import Index
 from einturnip.ir.region import Region, Space
 
 Ratio: TypeAlias = int | Fraction
-# An axis of a tensor, the node that reads it, the label that indexes it there, and how many labels may fall together.
+# An axis of a tensor, the node that reads it, the label that indexes it there, and the maximum number of its labels in
+# one class.
 Use: TypeAlias = tuple[int, int, int, int]
 
-# With more classes than this, einsums of one form are cut alike, so that the search stays short.
-MOST_CLASSES = 500
-# A tensor that is read one index at a time along an axis is made so, if that is this many bytes, and not oftener.
+# With more classes than this, einsums of one form share their classes, so that the search stays short.
+MAX_CLASSES = 500
+# A tensor that is read at constant indices of an axis is made slice by slice, if a slice has at least SLICE_NBYTES and
+# there are at most MAX_SLICES.
 SLICE_NBYTES = 1 << 16
-MOST_SLICES = 4096
-# Through a tensor of at most so many bytes, no more than so many labels of one node come to be cut alike: it can stand
-# whole, or be copied in other tiles, at no cost; while of ten labels cut alike one step makes tiles 2^10 times smaller.
+MAX_SLICES = 4096
+# A tensor of at most SMALL_NBYTES unites at most MAX_ALIKE labels of one node: it can be kept in one tile or copied
+# into other tiles at almost no cost, whereas halving a class of ten labels makes a node's tiles 2^10 times smaller.
 SMALL_NBYTES = 1 << 16
-MOST_ALIKE = 2
+MAX_ALIKE = 2
 
 
 def label_bounds(node: Node) -> tuple[int, ...]:
-    """Sizes of what a node's partitioning cuts: an einsum's labels, else the axes."""
+    """Return the sizes that a node's partitioning tiles: an einsum's labels, else the axes."""
     return node.einsum.bounds if isinstance(node, EinsumNode) else node.shape
 
 
 @dataclass(frozen=True, slots=True)
 class LabelClasses:
-    """Which labels are cut alike: ``of[node][label]`` is the class, ``bounds[class]`` its size.
+    """Labels that share a tile size: ``of[node][label]`` is the class, ``bounds[class]`` its size.
 
-    A class counts in the points of its longest labels; ``ratios[node][label]``, where given, is how many points of the
-    label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members; those
-    of ``chunks[class]`` end where stored chunks do.
-    ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``kept`` those that
-    are cut when nothing else can be, ``whole`` those that never are; ``notes`` says which statements were not heeded.
-    ``apart`` are nodes of which an operand that another node makes is not cut as the labels that index it.
+    A class is measured in points of its longest labels; ``ratios[node][label]`` (at most 1) converts to points of the
+    label. Tiles that are multiples of ``steps[class]`` align in all members; those of ``chunks[class]`` end at stored
+    chunks. ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``tiled_last``
+    those that are tiled last, ``whole`` those that are never tiled; ``notes`` lists hints that were not followed.
+    ``separate`` are nodes with a computed operand that is not tiled like the labels that index it.
     """
 
     of: tuple[tuple[int, ...], ...]
@@ -59,12 +60,12 @@ class LabelClasses:
     ratios: Mapping[int, tuple[Ratio, ...]] = field(default_factory=dict)
     fixed: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
-    kept: frozenset[int] = frozenset()
+    tiled_last: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
-    apart: frozenset[int] = frozenset()
+    separate: frozenset[int] = frozenset()
 
     def tiles(self, node: int, bounds: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
-        """The tile's extent along each label of a node, where the classes are cut into ``tiles``."""
+        """Return the tile extents along each label of a node for the class tile sizes ``tiles``."""
         ratios = self.ratios.get(node)
         if self.whole:
             tiles = [self.coarsest[c] if c in self.whole else n for c, n in enumerate(tiles)]
@@ -83,7 +84,7 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     small: list[tuple[int, Use]] = []
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
-            untiled = _never_cut(node.einsum)
+            untiled = _never_tiled(node.einsum)
             for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
                 made = graph.nodes[operand]
                 nbytes = math.prod(made.shape) * made.dtype.itemsize
@@ -93,29 +94,29 @@ def label_classes(graph: EinGraph) -> LabelClasses:
                     if isinstance(made, InputNode):
                         stored.append((axis, i, p))
                     elif nbytes <= SMALL_NBYTES:
-                        small.append((-nbytes, (axis, i, p, MOST_ALIKE)))
+                        small.append((-nbytes, (axis, i, p, MAX_ALIKE)))
                     else:
                         unions.unite(unions.first[i] + p, axis)
     several = {use for use, n in Counter((axis, i) for axis, i, _ in stored).items() if n > 1}
-    apart = _unite_few(unions, graph, (use for _, use in sorted(small, key=itemgetter(0))))
-    _unite_few(unions, graph, ((a, i, p, MOST_ALIKE if (a, i) in several else 1) for a, i, p in stored))
+    separate = _unite_few(unions, graph, (use for _, use in sorted(small, key=itemgetter(0))))
+    _unite_few(unions, graph, ((a, i, p, MAX_ALIKE if (a, i) in several else 1) for a, i, p in stored))
     for i, node in enumerate(graph.nodes):
         if isinstance(node, ConcatNode):
             _unite_pieces(unions, graph, i, node)
         elif isinstance(node, EinsumNode) and not node.einsum.plain:
             _unite_indices(unions, i, node)
-    if unions.count() > MOST_CLASSES:
-        _unite_alike(unions, graph)
-    return replace(_numbered(unions, graph), apart=apart)
+    if unions.count() > MAX_CLASSES:
+        _unite_same_form(unions, graph)
+    return replace(_numbered(unions, graph), separate=separate)
 
 
-def _never_cut(e: Space) -> frozenset[int]:
-    """Labels of a region that stand alone, so that no other node has them cut."""
+def _never_tiled(e: Space) -> frozenset[int]:
+    """Return the labels of a region that no other node shares; they are never tiled."""
     return e.whole if isinstance(e, Region) else frozenset()
 
 
 class _Unions:
-    """Union-find over every label of every node; each knows its tile as a multiple of its parent's."""
+    """Union-find over every label of every node; each stores its tile as a multiple of its parent's."""
 
     def __init__(self, graph: EinGraph) -> None:
         self.first: list[int] = []
@@ -127,39 +128,39 @@ class _Unions:
         self.ratio: list[Ratio] = [1] * n
 
     def find(self, x: int) -> int:
-        """The root of ``x``; afterwards it is its parent, and ``ratio[x]`` counts in the root's tile."""
+        """Return the root of ``x`` and compress its path; ``ratio[x]`` then refers to the root."""
         parent, ratio = self.parent, self.ratio
-        way = []
+        path = []
         while parent[x] != x:
-            way.append(x)
+            path.append(x)
             x = parent[x]
-        for y in reversed(way[:-1]):
+        for y in reversed(path[:-1]):
             ratio[y] = ratio[y] * ratio[parent[y]]
             parent[y] = x
         return x
 
     def unite(self, a: int, b: int, ratio: Ratio = 1) -> None:
-        """Make the tile of ``a`` be ``ratio`` times that of ``b``, unless they are of one class already."""
+        """Make the tile of ``a`` be ``ratio`` times that of ``b``, unless they are already united."""
         root_a, root_b = self.find(a), self.find(b)
         if root_a != root_b:
             whole = ratio * self.ratio[b]
             self.ratio[root_a] = whole if self.ratio[a] == 1 else Fraction(whole) / self.ratio[a]
             self.parent[root_a] = root_b
 
-    def unite_apart(self, a: int, b: int, ratio: Ratio, others: Iterator[int]) -> None:
-        """Unite, unless that would cut ``a`` like one of the ``others``."""
+    def unite_unless_equal(self, a: int, b: int, ratio: Ratio, others: Iterator[int]) -> None:
+        """Unite, unless that would tile ``a`` like one of the ``others``."""
         if self.find(a) not in {self.find(x) for x in others if x != b}:
             self.unite(a, b, ratio)
 
     def count(self) -> int:
-        """Number of classes."""
+        """Return the number of classes."""
         return sum(x == p for x, p in enumerate(self.parent))
 
 
 def _unite_few(unions: _Unions, graph: EinGraph, uses: Iterable[Use]) -> frozenset[int]:
-    """Unite where no more labels of any node fall together by it than the use allows; the nodes where it is not done.
+    """Unite unless too many labels of a node would share a class; return the nodes left separate.
 
-    So labels of a node that meet only through uses of a tensor elsewhere, as i and a where T is read as T[i,j] and as
+    So labels of a node that are related only by other uses of a tensor, as i and a where T is read as T[i,j] and as
     T[j,a], stay free.
     """
     labels: dict[int, Counter[int]] = {}
@@ -168,48 +169,48 @@ def _unite_few(unions: _Unions, graph: EinGraph, uses: Iterable[Use]) -> frozens
             own = labels.setdefault(unions.find(x), Counter())
             if not isinstance(node, InputNode):
                 own[i] += 1
-    apart = set()
-    for axis, i, p, most in uses:
+    separate = set()
+    for axis, i, p, max_labels in uses:
         a, b = unions.find(axis), unions.find(unions.first[i] + p)
         if a == b:
             continue
         few, many = sorted((labels[a], labels[b]), key=len)
-        if any(n + many[j] > most for j, n in few.items() if j in many):
-            apart.add(i)
+        if any(n + many[j] > max_labels for j, n in few.items() if j in many):
+            separate.add(i)
             continue
         unions.unite(unions.first[i] + p, axis)
         many.update(few)
         labels[unions.find(axis)] = many
-    return frozenset(apart)
+    return frozenset(separate)
 
 
 def _unite_pieces(unions: _Unions, graph: EinGraph, i: int, node: ConcatNode) -> None:
-    """A piece's axis is cut as the whole's, even where it starts within a tile."""
+    """Unite a piece's axis with that of the concatenation, even if it starts within a tile."""
     for piece in node.pieces:
         shape = graph.nodes[piece.operand].shape
         for a, axis in enumerate(piece.axes):
             if shape[a] > 1:
                 others = (unions.first[i] + x for x in range(len(node.shape)))
-                unions.unite_apart(unions.first[piece.operand] + a, unions.first[i] + axis, 1, others)
+                unions.unite_unless_equal(unions.first[piece.operand] + a, unions.first[i] + axis, 1, others)
 
 
 def _unite_indices(unions: _Unions, i: int, node: EinsumNode) -> None:
-    """An axis that an index walks along is cut in proportion to the label that takes the index farthest."""
+    """Unite an indexed axis with the label that spans most of the index."""
     e = node.einsum
     for operand, access in zip(node.operands, e.accesses, strict=True):
         for axis, p in enumerate(access):
             if isinstance(p, Index) and p.terms and not p.modulus:
                 label, coefficient = max(p.terms, key=lambda term: abs(term[1]) * (e.bounds[term[0]] - 1))
-                if label in _never_cut(e):
+                if label in _never_tiled(e):
                     continue
                 others = (unions.first[i] + q for q in range(len(e.bounds)))
                 step = abs(coefficient)
                 ratio = step // p.divisor if step % p.divisor == 0 else Fraction(step, p.divisor)
-                unions.unite_apart(unions.first[operand] + axis, unions.first[i] + label, ratio, others)
+                unions.unite_unless_equal(unions.first[operand] + axis, unions.first[i] + label, ratio, others)
 
 
-def _unite_alike(unions: _Unions, graph: EinGraph) -> None:
-    """Labels that stand at one place of einsums of one form are cut alike."""
+def _unite_same_form(unions: _Unions, graph: EinGraph) -> None:
+    """Unite labels at the same place of einsums of the same form."""
     seen: dict[object, int] = {}
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
@@ -219,7 +220,7 @@ def _unite_alike(unions: _Unions, graph: EinGraph) -> None:
 
 
 def form(e: Space) -> tuple[object, ...]:
-    """What the bytes of a tile hang on: all but the join, names, and where affine indices begin."""
+    """Return a key of what the bytes of a tile depend on: all but the join, names and index offsets."""
     does = (e.n_streamed, e.steps, e.rescales, e.shifts) if isinstance(e, Region) else (e.aggregation,)
     if e.plain:
         return e.bounds, e.n_out, e.accesses, e.dtypes, *does
@@ -230,7 +231,7 @@ def form(e: Space) -> tuple[object, ...]:
 
 
 def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
-    """Classes by number, each counted in the points of its longest labels."""
+    """Number the classes and measure each in points of its longest labels."""
     numbers: dict[int, int] = {}
     largest: list[Ratio] = []
     of, ratios = [], []
@@ -261,10 +262,10 @@ def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
             scaled[i] = tuple(Fraction(r) / largest[c] for c, r in zip(of[i], ratios[i], strict=True))
     coarsest = [max(1, -(-b // s) * s) for b, s in zip(bounds, steps, strict=True)]
     fixed, notes = _hinted(graph, of, scaled, bounds, coarsest)
-    _cut_into_slices(graph, of, bounds, coarsest, fixed)
+    _tile_into_slices(graph, of, bounds, coarsest, fixed)
     regions = [(of[i], n.einsum) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)]
-    whole = frozenset(row[p] for row, e in regions for p in _never_cut(e))
-    kept = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.untiled)
+    whole = frozenset(row[p] for row, e in regions for p in _never_tiled(e))
+    tiled_last = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.untiled)
     return LabelClasses(
         tuple(of),
         tuple(bounds),
@@ -274,7 +275,7 @@ def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
         scaled,
         fixed - whole,
         tuple(notes),
-        kept,
+        tiled_last,
         whole,
     )
 
@@ -286,7 +287,7 @@ def _hinted(
     bounds: Sequence[int],
     coarsest: list[int],
 ) -> tuple[frozenset[int], list[str]]:
-    """Classes whose tile a statement fixes, entered in ``coarsest``; of two statements the first counts."""
+    """Return the classes whose tile a statement fixes; the first of two statements counts."""
     first: dict[int, EinsumNode] = {}
     notes = []
     for i, node in enumerate(graph.nodes):
@@ -300,20 +301,20 @@ def _hinted(
                 coarsest[c] = min(coarsest[c], tile)
             elif min(tile, bounds[c]) != coarsest[c]:
                 notes.append(
-                    f"line {node.line}: @tile({node.einsum.labels[p]} = {extent}) gives way to the one of line "
-                    f"{first[c].line}, which cuts the same axes"
+                    f"line {node.line}: @tile({node.einsum.labels[p]} = {extent}) is ignored, because line "
+                    f"{first[c].line} already fixes the tile of these axes"
                 )
     return frozenset(first), notes
 
 
-def _cut_into_slices(
+def _tile_into_slices(
     graph: EinGraph,
     of: Sequence[tuple[int, ...]],
     bounds: Sequence[int],
     coarsest: list[int],
     fixed: frozenset[int],
 ) -> None:
-    """Where large tensors that are made on the way are read at constant indices, make them index by index."""
+    """Tile large intermediate tensors that are read at constant indices index by index."""
     stored = {node for _, node in graph.outputs}
     for node in graph.nodes:
         if not isinstance(node, EinsumNode) or node.einsum.plain:
@@ -324,7 +325,7 @@ def _cut_into_slices(
                 continue
             for axis, p in enumerate(access):
                 c = of[operand][axis]
-                if isinstance(p, int) or p.terms or c in fixed or bounds[c] > MOST_SLICES or bounds[c] == 0:
+                if isinstance(p, int) or p.terms or c in fixed or bounds[c] > MAX_SLICES or bounds[c] == 0:
                     continue
                 if math.prod(made.shape) // made.shape[axis] * made.dtype.itemsize >= SLICE_NBYTES:
                     coarsest[c] = 1

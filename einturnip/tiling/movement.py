@@ -1,4 +1,4 @@
-"""What a decomposition moves between kernel calls, in bytes, as EinDecomp counts it.
+"""Bytes that a decomposition moves between kernel calls, counted as in EinDecomp.
 
 Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of elements are bytes here.
 """
@@ -16,7 +16,7 @@ from einturnip.tiling.types import Decomposition
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """Bytes that one node's kernel calls take in (join), hand to aggregation, and take from tiles cut otherwise."""
+    """Bytes of one node's calls: join operands, aggregation, and repartitioned operands."""
 
     join: int
     aggregate: int
@@ -24,7 +24,7 @@ class Movement:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all three."""
         return self.join + self.aggregate + self.repartition
 
     def __add__(self, other: Movement) -> Movement:
@@ -32,29 +32,29 @@ class Movement:
 
 
 def movement(decomposition: Decomposition, node: int) -> Movement:
-    """The bytes that node ``node`` moves; an input moves none of its own, and pieces put together are moved once."""
+    """Return the bytes that a node moves; inputs move none, concatenations move their pieces once."""
     made = decomposition.graph.nodes[node]
     if isinstance(made, InputNode):
         return Movement(0, 0, 0)
-    here = _way(decomposition, node)
-    again = 0
-    for operand, wanted in zip(made.operands, here.wanted, strict=True):
+    here = _chosen(decomposition, node)
+    repartitioned = 0
+    for operand, required in zip(made.operands, here.required, strict=True):
         if not isinstance(decomposition.graph.nodes[operand], InputNode):
-            there = _way(decomposition, operand)
-            again += int(repartition(there.made, wanted, there.itemsize)[0, 0])
+            there = _chosen(decomposition, operand)
+            repartitioned += int(repartition(there.made, required, there.itemsize)[0, 0])
     if isinstance(made, ConcatNode):
-        return Movement(0, 0, int(here.join[0]) + again)
-    return Movement(int(here.join[0]), int(here.aggregate[0]), again)
+        return Movement(0, 0, int(here.join[0]) + repartitioned)
+    return Movement(int(here.join[0]), int(here.aggregate[0]), repartitioned)
 
 
 def moved(decomposition: Decomposition) -> Movement:
-    """The bytes that the whole graph moves."""
+    """Return the bytes that the whole graph moves."""
     nodes = (movement(decomposition, i) for i in range(len(decomposition.graph.nodes)))
     return sum(nodes, Movement(0, 0, 0))
 
 
-def _way(decomposition: Decomposition, node: int) -> NodeTilings:
-    """The one way that the decomposition has taken."""
-    cut = decomposition.partitionings[node]
-    tiles = np.array(cut.tiles, np.int64).reshape(1, -1)
+def _chosen(decomposition: Decomposition, node: int) -> NodeTilings:
+    """Return the tiling that the decomposition has chosen, as the only candidate."""
+    partitioning = decomposition.partitionings[node]
+    tiles = np.array(partitioning.tiles, np.int64).reshape(1, -1)
     return node_tilings(decomposition.graph.nodes[node], decomposition.graph, tiles)

@@ -8,7 +8,7 @@ from einturnip.tiling.types import Decomposition
 
 
 def overlapping_inputs(d: Decomposition) -> frozenset[int]:
-    """Inputs whose parts are put together from tiles, so that what neighbours share is read from its file once."""
+    """Return the inputs whose parts are assembled from tiles, so that shared data is read once."""
     found: set[int] = set()
     for node, part in zip(d.graph.nodes, d.partitionings, strict=True):
         if isinstance(node, EinsumNode) and not node.einsum.plain:

@@ -1,4 +1,4 @@
-"""Every way to cut labels into so many tiles in all, as the tiles' extents along each label."""
+"""Enumerates the tilings of labels with a given total number of tiles, as extents along each label."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-# A node with more labels is cut along its largest ones only, and along fewer where there would be more ways than this.
-MOST_LABELS = 10
-MOST_WAYS = 2000
+# A node with more labels is tiled along its longest ones only, and along fewer if there are too many candidates.
+MAX_LABELS = 10
+MAX_CANDIDATES = 2000
 
 
 @lru_cache(maxsize=4096)
 def candidates(bounds: tuple[int, ...], parts: int, fixed: tuple[tuple[int, int], ...] = ()) -> Ints:
-    """Extents of the tiles, a row a way: ``parts`` tiles in all or, where no extents give that, the most below.
+    """Return tile extents, one row per candidate, with ``parts`` tiles in total, or fewer if impossible.
 
-    ``fixed`` are (label, extent of its tile); where these alone give more than ``parts``, no other label is cut.
+    ``fixed`` are (label, tile extent) pairs; if they alone give more than ``parts``, no other label is tiled.
     """
     own = dict(fixed)
     forced = math.prod(-(-max(1, bounds[p]) // extent) for p, extent in fixed)
-    longest = sorted((p for p in range(len(bounds)) if p not in own), key=lambda p: -bounds[p])[:MOST_LABELS]
+    longest = sorted((p for p in range(len(bounds)) if p not in own), key=lambda p: -bounds[p])[:MAX_LABELS]
     while True:
         room = [bounds[p] if p in longest else 1 for p in range(len(bounds))]
         rows: list[tuple[int, ...]] = []
         share = min(max(1, parts // forced), math.prod(max(1, n) for n in room)) + 1
         while not rows:  # one tile is always possible
             share -= 1
-            rows = list(islice(_factorisations(room, share), MOST_WAYS + 1))
-        if len(rows) <= MOST_WAYS:
+            rows = list(islice(_factorisations(room, share), MAX_CANDIDATES + 1))
+        if len(rows) <= MAX_CANDIDATES:
             break
         longest.pop()
     tiles = np.array([[-(-b // d) for b, d in zip(bounds, row, strict=True)] for row in rows], np.int64)
@@ -44,7 +44,7 @@ def candidates(bounds: tuple[int, ...], parts: int, fixed: tuple[tuple[int, int]
 
 
 def one_at_a_time(bounds: tuple[int, ...], parts: int, labels: Iterable[int]) -> Ints:
-    """As ``candidates``, where a way cuts one of ``labels`` alone; those that give fewer tiles than others are left."""
+    """Like ``candidates``, but tile one of ``labels`` alone; candidates with fewer tiles are dropped."""
     found = {p: next(d for d in range(min(parts, max(1, bounds[p])), 0, -1) if _given(bounds[p], d)) for p in labels}
     most = max(found.values(), default=1)
     rows: list[Sequence[int]] = []
@@ -55,13 +55,13 @@ def one_at_a_time(bounds: tuple[int, ...], parts: int, labels: Iterable[int]) ->
 
 
 def _given(bound: int, count: int) -> bool:
-    """True where tiles of one extent (the last may be smaller) cut a label into ``count``."""
+    """Return whether equal tiles (the last may be smaller) split a label into ``count``."""
     bound = max(1, bound)
     return -(-bound // -(-bound // count)) == count
 
 
 def _factorisations(bounds: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
-    """Counts whose product is ``total`` and which tiles of one extent can give."""
+    """Return counts with product ``total`` that equal tiles can give."""
     if not bounds:
         if total == 1:
             yield ()

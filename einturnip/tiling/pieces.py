@@ -1,4 +1,4 @@
-"""Tensors put together from pieces: what of each piece is seen, and where."""
+"""Concatenations: which part of each piece is visible, and where."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from einturnip.eingraph.types import ConcatNode, EinGraph, TensorPiece
 from einturnip.ir.einsum import Box
 
-# With fewer pieces than this, each is asked in turn whether it meets a box.
+# Fewer pieces than this are searched linearly.
 FEW = 8
 
 
 def points(box: Box) -> int:
-    """Number of points of a box."""
+    """Return the number of points of a box."""
     n = 1
     for lo, hi in box:
         n *= hi - lo
@@ -24,13 +24,13 @@ def points(box: Box) -> int:
 
 
 def piece_box(node: ConcatNode, piece: TensorPiece, shape: Sequence[int]) -> Box:
-    """Where a piece of the given shape stands in the whole."""
+    """Return the box of a piece of the given shape in the whole."""
     sizes = dict(zip(piece.axes, shape, strict=True))
     return tuple((lo, lo + sizes.get(axis, 1)) for axis, lo in enumerate(piece.offsets))
 
 
 def intersection(a: Box, b: Box) -> Box | None:
-    """The points of both boxes; None where there are none."""
+    """Return the common points of both boxes; None if there are none."""
     found = []
     for (lo, hi), (low, high) in zip(a, b, strict=True):
         lo, hi = max(lo, low), min(hi, high)
@@ -41,7 +41,7 @@ def intersection(a: Box, b: Box) -> Box | None:
 
 
 def difference(a: Box, b: Box) -> list[Box]:
-    """The points of ``a`` outside of ``b``, which lies in it, as disjoint boxes."""
+    """Return the points of ``a`` outside ``b``, a box within it, as disjoint boxes."""
     left = []
     for axis, ((lo, hi), (low, high)) in enumerate(zip(a, b, strict=True)):
         if lo < low:
@@ -52,7 +52,7 @@ def difference(a: Box, b: Box) -> list[Box]:
 
 
 def disjoint_groups(boxes: Iterable[Box], axis: int) -> list[list[Box]]:
-    """The boxes in groups that have no coordinate along ``axis`` in common."""
+    """Group the boxes so that groups share no coordinate along ``axis``."""
     groups: list[list[Box]] = []
     end = -1
     for box in sorted(boxes, key=lambda b: b[axis]):
@@ -64,7 +64,7 @@ def disjoint_groups(boxes: Iterable[Box], axis: int) -> list[list[Box]]:
 
 
 def union_points(boxes: Sequence[Box], axis: int = 0) -> int:
-    """Number of points of a union of boxes: group by group along one axis after the other, then box by box."""
+    """Return the number of points of a union of boxes: by groups along each axis, then box by box."""
     if len(boxes) < 2:
         return sum(map(points, boxes))
     if axis < len(boxes[0]):
@@ -86,7 +86,7 @@ def union_points(boxes: Sequence[Box], axis: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class VisiblePart:
-    """A box of the whole and the same points as a box of the operand that shows there."""
+    """A visible box of the whole, and the same points as a box of the operand."""
 
     piece: TensorPiece
     box: Box
@@ -104,7 +104,7 @@ class VisiblePart:
         )
 
     def outside(self, box: Box) -> Box:
-        """A box of the operand, seen in the whole."""
+        """Translate a box of the operand to the whole."""
         found = [(lo, lo + 1) for lo in self.piece.offsets]
         for x, (lo, hi) in zip(self.piece.axes, box, strict=True):
             found[x] = lo + self.piece.offsets[x], hi + self.piece.offsets[x]
@@ -112,7 +112,7 @@ class VisiblePart:
 
 
 class ConcatPieces:
-    """The pieces of one node, found by the boxes that they show in."""
+    """The pieces of one node, indexed by their visible boxes."""
 
     def __init__(self, graph: EinGraph, node: ConcatNode) -> None:
         self.pieces = node.pieces
@@ -123,7 +123,7 @@ class ConcatPieces:
             self._starts, self._stops = table[:, :, 0], table[:, :, 1]
 
     def parts(self, box: Box) -> list[VisiblePart]:
-        """What shows in a box: parts that do not overlap, the pieces' order; later pieces lie over earlier ones."""
+        """Return the disjoint visible parts in a box, in the pieces' order; later pieces cover earlier ones."""
         left, found = [box], []
         for number in self._meeting(box):
             rest: list[Box] = []
@@ -140,7 +140,7 @@ class ConcatPieces:
         return found[::-1]
 
     def _meeting(self, box: Box) -> Sequence[int]:
-        """The pieces that meet a box, last first."""
+        """Yield the pieces that overlap a box, last first."""
         if self._starts is None:
             return range(len(self.boxes) - 1, -1, -1)
         want = np.array(box, np.int64).reshape(-1, 2)
@@ -150,7 +150,7 @@ class ConcatPieces:
 
 
 def composed(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
-    """A piece of a piece, as a piece of the whole."""
+    """Return a piece of a piece as a piece of the whole."""
     offsets = list(outer.offsets)
     for axis, lo in zip(outer.axes, inner.offsets, strict=True):
         offsets[axis] += lo

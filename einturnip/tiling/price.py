@@ -1,4 +1,4 @@
-"""What a cut would take, by formula: seconds in kernels, and bytes of operands that stand in files."""
+"""Prices tilings by formula: seconds in kernels, and bytes read from files."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from einturnip.tiling.io_blocking import BlockTable
 from einturnip.tiling.search import Tiling
 from einturnip.tiling.types import Partitioning
 
-# A cut that takes this many times what the best could take is not worth a search for a better one.
+# A finer tiling is searched for only if the coarsest takes more than this multiple of the best possible time.
 NEARLY = 1.25
-# A byte read costs this many times its transfer even where kernels hide it: files may be cold, disks are shared. So a
-# product keeps near the bound of its bytes until shorter runs cost more than that.
+# A byte read costs this multiple of its transfer time even if kernels hide the read, because files may not be in the
+# page cache and disks are shared. So products stay near the I/O lower bound unless shorter runs cost more than that.
 COLD = 8.0
 
 
 @dataclass(frozen=True)
 class TilingCandidate:
-    """One group of einsums in tiles of one size.
+    """One equivalence class of einsums in tiles of one size.
 
-    ``runs``: seconds that starting to read adds to a byte of each operand; ``cores``: what reading takes of a core.
+    ``runs``: seconds per byte of each operand for starting reads; ``cores``: share of a core that reading takes.
     """
 
     seconds: float
-    apart: int
-    held: int
+    output_tiles: int
+    working_set: int
     calls: int
     runs: tuple[float, ...]
     cores: tuple[float, ...]
@@ -40,7 +40,7 @@ class TilingCandidate:
 
 
 class TilingPrices:
-    """Prices of the cuts of one graph; what was worked out for a group is kept."""
+    """Prices of the tilings of one graph, with a cache per equivalence class."""
 
     def __init__(
         self, graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout], blocked: bool
@@ -49,55 +49,60 @@ class TilingPrices:
         self.machine = machine
         self._layouts = layouts
         self._blocked = blocked
-        self._ways: dict[tuple[int, tuple[int, ...]], TilingCandidate] = {}
+        self._candidates: dict[tuple[int, tuple[int, ...]], TilingCandidate] = {}
 
-    def cut(self, tiles: Sequence[int]) -> Tiling:
-        """The cut of all classes into ``tiles``."""
-        ways = [self.way(n, tiles) for n in range(len(self.graph.groups))]
-        return Tiling(tuple(tiles), max((w.held for w in ways), default=0), sum(w.calls for w in ways))
+    def tiling(self, tiles: Sequence[int]) -> Tiling:
+        """Return the tiling of all classes by ``tiles``."""
+        candidates = [self.candidate(n, tiles) for n in range(len(self.graph.groups))]
+        working_set = max((c.working_set for c in candidates), default=0)
+        return Tiling(tuple(tiles), working_set, sum(c.calls for c in candidates))
 
     def of(self, tiles: Sequence[int], capacity: int) -> float:
-        """Seconds in which kernels and reading hide each other, and the bytes read, which cost even if hidden.
+        """Return the seconds with kernels and reads overlapped, and the bytes read, which cost even if hidden.
 
-        What reading takes of the cores is no longer theirs who compute.
+        Reads take a share of the cores from the kernels.
         """
         computing = reading = nbytes = 0.0
         machine = self.machine
         for n, group in enumerate(self.graph.groups):
-            way = self.way(n, tiles)
-            together = way.apart
-            if way.blocks is not None:
-                reads = len(group.nodes) * way.blocks.reads_of_each(capacity)
+            candidate = self.candidate(n, tiles)
+            concurrent_tiles = candidate.output_tiles
+            if candidate.blocks is not None:
+                reads = len(group.nodes) * candidate.blocks.reads_of_each(capacity)
                 nbytes += float(reads.sum())
-                reading += float(reads @ way.runs)
-                computing += float(reads @ way.cores) / machine.workers
-                if way.blocks.cut:
-                    together = way.blocks.together(capacity)
+                reading += float(reads @ candidate.runs)
+                computing += float(reads @ candidate.cores) / machine.workers
+                if candidate.blocks.accumulates:
+                    concurrent_tiles = candidate.blocks.concurrent_tiles(capacity)
             # Kernels of one output tile share an accumulator and take turns.
-            computing += way.seconds / max(1, min(machine.workers, together))
+            computing += candidate.seconds / max(1, min(machine.workers, concurrent_tiles))
         moving = nbytes / machine.read_bandwidth
         return max(computing, moving + reading) + COLD * moving
 
     def read_nbytes(self, tiles: Sequence[int], capacity: int) -> float:
-        """Bytes of operands that stand in files, as often as the blocks of ``capacity`` read them."""
-        ways = [(len(group.nodes), self.way(n, tiles)) for n, group in enumerate(self.graph.groups)]
-        return sum(times * way.blocks.read_nbytes(capacity) for times, way in ways if way.blocks is not None)
+        """Return the bytes read from files, repeated as often as blocks of ``capacity`` require."""
+        candidates = [(len(group.nodes), self.candidate(n, tiles)) for n, group in enumerate(self.graph.groups)]
+        return sum(
+            times * candidate.blocks.read_nbytes(capacity)
+            for times, candidate in candidates
+            if candidate.blocks is not None
+        )
 
-    def spare(self, tiles: Sequence[int], capacity: int) -> float:
-        """How many more tiles would fit beside the blocks of ``capacity``, where the fewest would."""
-        blocks = (self.way(n, tiles).blocks for n in range(len(self.graph.groups)))
-        return min((b.spare(capacity) for b in blocks if b is not None and b.cut), default=0.0)
+    def free_tiles(self, tiles: Sequence[int], capacity: int) -> float:
+        """Return the number of tiles that would still fit next to the blocks of ``capacity``; the minimum."""
+        blocks = (self.candidate(n, tiles).blocks for n in range(len(self.graph.groups)))
+        return min((b.free_tiles(capacity) for b in blocks if b is not None and b.accumulates), default=0.0)
 
-    def way(self, n: int, tiles: Sequence[int]) -> TilingCandidate:
-        """Group ``n`` where the classes are cut into ``tiles``."""
+    def candidate(self, n: int, tiles: Sequence[int]) -> TilingCandidate:
+        """Return the candidate of class ``n`` for the tile sizes ``tiles``."""
         group = self.graph.groups[n]
         key = n, tuple(tiles[c] for c in sorted(group.relevant))
-        found = self._ways.get(key)
+        found = self._candidates.get(key)
         if found is None:
-            found = self._ways[key] = self._make(group, tiles)
+            found = self._candidates[key] = self._price_candidate(group, tiles)
         return found
 
-    def _make(self, group: EquivalenceClass, tiles: Sequence[int]) -> TilingCandidate:
+    def _price_candidate(self, group: EquivalenceClass, tiles: Sequence[int]) -> TilingCandidate:
         e, machine = group.einsum, self.machine
         part = Partitioning(e.bounds, self.graph.tiles(group, tiles))
         calls = math.prod(part.counts) * len(group.nodes)
@@ -107,13 +112,15 @@ class TilingPrices:
         blocks = BlockTable(group, part) if self._blocked and group.from_files else None
         reading = [self._reading(group, slot, part.tiles) for slot in range(len(e.accesses))] if blocks else []
         runs, cores = zip(*reading, strict=True) if reading else ((), ())
-        apart = math.prod(part.counts[: e.n_out])
-        return TilingCandidate(seconds, apart, self.graph.held_nbytes(group, tiles), calls, runs, cores, blocks)
+        output_tiles = math.prod(part.counts[: e.n_out])
+        return TilingCandidate(
+            seconds, output_tiles, self.graph.working_set_nbytes(group, tiles), calls, runs, cores, blocks
+        )
 
     def _reading(self, group: EquivalenceClass, slot: int, tiles: Sequence[int]) -> tuple[float, float]:
-        """Seconds that a byte of a stored operand takes beside its transfer, and those of a core with it.
+        """Return the seconds per byte of a stored operand besides its transfer, total and on a core.
 
-        For the starts of contiguous runs, and for decoding what is not wanted.
+        They are for the starts of contiguous runs, and for decoding data that is not needed.
         """
         node = self.graph.graph.nodes[group.node]
         operand = () if isinstance(node, InputNode) else node.operands[slot : slot + 1]
@@ -125,19 +132,19 @@ class TilingPrices:
         box = [max(1, n) for n in group.einsum.operand_extents(slot, tiles)]
         run = layout.run_nbytes(stored.shape, box, itemsize)
         seconds = run_seconds(run, machine) / run
-        seconds += layout.cut_again(stored.shape, box) * machine.op_latency / (math.prod(stored.shape) * itemsize)
+        seconds += layout.extra_reads(stored.shape, box) * machine.op_latency / (math.prod(stored.shape) * itemsize)
         read = layout.decoded_nbytes(stored.shape, box, itemsize)
         seconds += max(0.0, read / (math.prod(box) * itemsize) - 1) / machine.read_bandwidth
         return seconds, READERS * (machine.run_latency / run + machine.read_core / machine.read_bandwidth)
 
 
-def whole_is_best(graph: EquivalenceClasses, machine: Machine) -> bool:
-    """True where no finer cut could be much faster than the coarsest: latency is nearly all that there is."""
-    total = least = 0.0
+def coarsest_is_best(graph: EquivalenceClasses, machine: Machine) -> bool:
+    """Return whether no finer tiling could be much faster than the coarsest, because latency dominates."""
+    total = parallel = 0.0
     for group in graph.groups:
         tiles = graph.tiles(group, graph.classes.coarsest)
         calls = math.prod(Partitioning(group.einsum.bounds, tiles).counts) * len(group.nodes)
         work = kernel_seconds(group.einsum, tiles, machine) - machine.op_latency
         total += calls * (machine.op_latency + work)
-        least += calls * (machine.op_latency + work / machine.workers)
-    return total <= NEARLY * least
+        parallel += calls * (machine.op_latency + work / machine.workers)
+    return total <= NEARLY * parallel

@@ -1,4 +1,4 @@
-"""Cuts made to measure for a memory: tiles that fill a block evenly, then one class after the other tried otherwise."""
+"""Refines tilings for a memory: tiles that fill a block evenly, then steps along one class at a time."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.io_blocking import SHARE_STREAMED
 from einturnip.tiling.search import chunk_divisor
 
-# Sides of a tile at which a matrix product runs at full rate or nearly; of what depth its panels may be.
+# Tile sides at which a matrix product runs at nearly full rate, and depths of its panels.
 SIDES = (1280, 640, 512, 320)
 DEPTHS = (1024, 512, 256, 192, 128, 96, 64)
-# Blocks along one label that are tried, how many more than fill the memory, and shapes of them that are followed up.
-MOST_BLOCKS = 64
+# Maximum number of blocks along one label, additional blocks beyond those that fill the memory, and shapes tried.
+MAX_BLOCKS = 64
 MORE_BLOCKS = 1
-MOST_SHAPES = 4
-# What blocks of accumulators may fill; the rest is panels.
+MAX_SHAPES = 4
+# Share of the memory for a block's accumulators; the rest is for panels.
 FILLED = 0.96
-# Tiles are made no thinner than this, unless they were.
+# Steps make no tile thinner than this.
 THINNEST = 128
-# Times as many tiles along a class that are tried, beside one more and one less.
+# Factors of the number of tiles along a class that a step tries, in addition to one more and one less.
 TIMES = (0.5, 0.75, 1.5, 2.0)
 
 Price = Callable[[Sequence[int]], float]
 
 
 def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int) -> Iterator[tuple[int, ...]]:
-    """``tiles`` changed so that blocks of the largest product's accumulators fill ``capacity`` evenly."""
+    """Change ``tiles`` so that blocks of the largest product's accumulators fill ``capacity`` evenly."""
     products = [g for g in graph.groups if g.from_files and _is_product(g)]
     if not products:
         return
@@ -39,7 +39,7 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
     assert isinstance(e, Einsum)
     c = contraction(e)
     assert c is not None
-    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    fixed = graph.classes.fixed | graph.classes.tiled_last | graph.classes.whole
     free = [p for p in range(len(e.bounds)) if group.classes[p] not in fixed]
     m, n, k = (max((p for p in side if p in free), key=e.bounds.__getitem__, default=None) for side in (c.m, c.n, c.k))
     if m is None or n is None or k is None or group.classes[m] == group.classes[n] or 0 in e.bounds:
@@ -58,20 +58,19 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
 
 
 def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
-    """How many blocks along both sides of an m by n product of which one stands in ``room`` points, best first.
+    """Return numbers of blocks along both sides of an m by n product with one block in memory, best first.
 
-    Each block reads a panel of either operand, but for what the one before has left of it, whichever side is walked
-    along first.
+    Each block reads a panel of either operand, except the part that the previous block has left in memory.
     """
     found = []
-    for rows in range(1, MOST_BLOCKS + 1):
+    for rows in range(1, MAX_BLOCKS + 1):
         fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
         for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
             left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
             across, down = (columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns)
             turns = max(across * rows + down, across + down * columns)
             found.append((m * k * columns + n * k * rows - turns, rows, columns))
-    return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]
+    return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MAX_SHAPES]
 
 
 def _is_product(group: EquivalenceClass) -> bool:
@@ -80,9 +79,9 @@ def _is_product(group: EquivalenceClass) -> bool:
 
 
 def even_extent(bound: int, count: int, step: int = 1, chunk: int = 1) -> int:
-    """The extent of the larger of ``count`` tiles of nearly one size; of 8 or 16 where that is fine enough.
+    """Return the larger extent of ``count`` nearly equal tiles, as a multiple of 8 or 16 if possible.
 
-    Of ``chunk`` a multiple or a part, where one is near; else a multiple of ``step``.
+    A multiple or divisor of ``chunk`` is preferred, else a multiple of ``step``.
     """
     tile = -(-bound // max(1, min(count, bound)))
     if chunk > step:
@@ -98,7 +97,7 @@ def even_extent(bound: int, count: int, step: int = 1, chunk: int = 1) -> int:
 def improved(
     graph: EquivalenceClasses, tiles: Sequence[int], price: Price, classes: Sequence[int], evaluations: int
 ) -> tuple[int, ...]:
-    """The tiles after steps along one class at a time, each to a lower price, until there is none."""
+    """Return the tiles after steps along one class at a time, each lowering the price, to a local minimum."""
     best, least = tuple(tiles), price(tiles)
     bounds, steps, chunks = graph.classes.bounds, graph.classes.steps, graph.classes.chunks
     improving = True
@@ -118,8 +117,8 @@ def improved(
 
 
 def blocked_classes(graph: EquivalenceClasses) -> list[int]:
-    """The classes of products that read files, but those that the program fixes: those of the largest first."""
-    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    """Return the classes of products that read files, largest product first, except those fixed."""
+    fixed = graph.classes.fixed | graph.classes.tiled_last | graph.classes.whole
     groups = sorted(
         (g for g in graph.groups if g.from_files and _is_product(g)),
         key=lambda g: -len(g.nodes) * math.prod(g.einsum.bounds),

@@ -1,8 +1,9 @@
-"""Layers that repeat are solved once: a run of alike segments as one term between what goes in and what comes out.
+"""Solves repeated layers of a graph once, by matrix powers in the (min, +) semiring.
 
-Of one segment everything is eliminated but the tensors that pass from one segment to the next (and those that all of
-them read). That leaves a matrix: what the segment costs, given how its tensors come in and go out. A run of n segments
-costs the n-th power of it where products are sums and sums are minima, found by repeated squaring.
+A run of equal segments becomes one term between its inputs and outputs. In one segment everything is eliminated except
+the tensors that pass to the next segment (and those that all segments read). That leaves a matrix: the cost of the
+segment for each tiling of its inputs and outputs. The cost of n segments is its n-th power in the (min, +) semiring,
+computed by repeated squaring.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from einturnip.tiling.elimination import (
 )
 from einturnip.tiling.repeats import RepeatedRun
 
-# Steps of one product of matrices.
-MOST_STEPS = 1 << 26
+# Maximum number of operations of one matrix product.
+MAX_STEPS = 1 << 26
 
 
 @dataclass
 class FoldedLayers:
     """All segments of a run as one term, or all but the first.
 
-    ``table``: the cost of one segment by how the outer tensors, those handed in and those handed on are cut, the last
-    by way; ``step`` is the same with the last by what readers see of the way, and each of the three as one axis.
-    ``shapes``: how many cuts there are of the three. What is handed to the first segment may be cut in other ways than
-    what it hands on, so those handed in are more, first the latter; ``entry`` tells where the former are among them.
+    ``table``: the cost of one segment by the tilings of the outer tensors, of its inputs and of its outputs; ``step``
+    is the same with outputs as readers see them, and each of the three as one axis. ``shapes``: the number of tilings
+    of the three. The first segment's inputs may have other tilings than its outputs, so the input axis is longer,
+    outputs' tilings first; ``entry`` gives the position of the others.
     """
 
     run: RepeatedRun
@@ -57,13 +58,13 @@ class FoldedLayers:
         return self.run.stop - self.times * self.run.period
 
     def enter(self, problem: MinSumProblem, at: dict[int, VariableView]) -> None:
-        """Add the term to a problem: what the last segment hands on becomes variables."""
+        """Add the term to a problem: the outputs of the last segment become variables."""
         run = self.run
         scope = [at[u] for u in run.outer]
-        for q, rows in zip(run.handed, self.entry, strict=True):
+        for q, rows in zip(run.passed_on, self.entry, strict=True):
             view = at[self.start - run.period + q]
             scope.append(problem.view(view.variable, rows[problem.views[view.number]]))
-        for q, n in zip(run.handed, self.shapes[2], strict=True):
+        for q, n in zip(run.passed_on, self.shapes[2], strict=True):
             view = problem.view(problem.variable(np.zeros(n)), np.arange(n))
             at[run.stop - run.period + q] = view
             scope.append(view)
@@ -73,61 +74,61 @@ class FoldedLayers:
 
     @cached_property
     def _rest(self) -> Table:
-        """The cost of all segments but the first."""
+        """Return the cost of all segments but the first."""
         return min_plus_power(self._inner, self.times - 1)
 
     @property
     def _inner(self) -> Table:
-        """``step`` of a segment to which another one hands its tensors."""
+        """Return ``step`` of a segment whose inputs come from another segment."""
         outer, into, out = self.shapes
         some = (slice(None), *(slice(n) for n in out), slice(None))
         return self.step.reshape(-1, *into, math.prod(out))[some].reshape(-1, math.prod(out), math.prod(out))
 
     def rows(self, problem: MinSumProblem, chosen: list[int]) -> list[int]:
-        """The row of its way for every node of the segments, where the problem's variables have these values."""
+        """Return the candidate of every node of the segments, given the values of the problem's variables."""
         values = iter([int(problem.views[view.number][chosen[view.variable]]) for view in self.scope])
-        outer, come, gone = (list(islice(values, len(shape))) for shape in self.shapes)
+        outer, entering, leaving = (list(islice(values, len(shape))) for shape in self.shapes)
         e, start, stop = (
             int(np.ravel_multi_index(x, shape)) if shape else 0
-            for x, shape in zip((outer, come, gone), self.shapes, strict=True)
+            for x, shape in zip((outer, entering, leaving), self.shapes, strict=True)
         )
         inner = self._inner[e]
-        way = cheapest_path(inner, int(np.argmin(self.step[e, start] + self._rest[e, :, stop])), stop, self.times - 1)
+        path = cheapest_path(inner, int(np.argmin(self.step[e, start] + self._rest[e, :, stop])), stop, self.times - 1)
         solved: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         found = []
-        for key in pairwise([tuple(come), *(self._cuts(state) for state in way)]):
+        for key in pairwise([tuple(entering), *(self._cuts(state) for state in path)]):
             if key not in solved:
                 solved[key] = self._segment(tuple(outer), *key)
             found += solved[key]
         return found
 
     def _cuts(self, state: int) -> tuple[int, ...]:
-        """How each tensor is cut that is handed on."""
+        """Return the tiling of each tensor that is passed on."""
         return tuple(int(i) for i in np.unravel_index(state, self.shapes[2])) if self.shapes[2] else ()
 
-    def _segment(self, outer: tuple[int, ...], come: tuple[int, ...], gone: tuple[int, ...]) -> list[int]:
-        """The rows of one segment's nodes, given how what comes in and what goes out is seen."""
-        costs = self.table[(*outer, *come)]
-        for axis, (of, row) in enumerate(zip(self.seen, gone, strict=True)):
+    def _segment(self, outer: tuple[int, ...], entering: tuple[int, ...], leaving: tuple[int, ...]) -> list[int]:
+        """Return the candidates of one segment's nodes, given the views of its inputs and outputs."""
+        costs = self.table[(*outer, *entering)]
+        for axis, (of, row) in enumerate(zip(self.seen, leaving, strict=True)):
             other = (of != row).reshape([-1 if a == axis else 1 for a in range(costs.ndim)])
             costs = np.where(other, np.inf, costs)
         best = np.unravel_index(int(np.argmin(costs)), costs.shape)
-        kept = dict(enumerate(outer + come))
-        kept |= {self.first + q: int(row) for q, row in zip(self.run.handed, best, strict=True)}
+        kept = dict(enumerate(outer + entering))
+        kept |= {self.first + q: int(row) for q, row in zip(self.run.passed_on, best, strict=True)}
         return self.work.chosen(kept)[self.first :]
 
 
 def fold_layers(terms: CostTerms, run: RepeatedRun) -> FoldedLayers | None:
-    """A run's segments as one term; None where that takes too large a table."""
+    """Return a run's segments as one term; None if its table is too large."""
     problem = MinSumProblem(memory=terms.memory)
     at: dict[int, VariableView] = {}
     times, entries = run.times, _entries(terms, run)
-    if entries is None:  # the first segment stands apart
-        times, own = run.times - 1, [terms.kinds[run.start + q] for q in run.handed]
-        entries = [terms.together(kind, kind) for kind in own]
+    if entries is None:  # the first segment is not part of the term
+        times, own = run.times - 1, [terms.kinds[run.start + q] for q in run.passed_on]
+        entries = [terms.merged_kind(kind, kind) for kind in own]
     if times < 2:
         return None
-    into = {run.start + q: kind for q, (kind, _) in zip(run.handed, entries, strict=True)}
+    into = {run.start + q: kind for q, (kind, _) in zip(run.passed_on, entries, strict=True)}
     for u in (*run.outer, *into):
         rows = len(terms.every[into.get(u, terms.kinds[u])].made.counts)
         at[u] = problem.view(problem.variable(np.zeros(rows)), np.arange(rows))
@@ -137,12 +138,12 @@ def fold_layers(terms: CostTerms, run: RepeatedRun) -> FoldedLayers | None:
     for v in range(second, second + run.period):
         terms.enter(problem, v, at, into)
     sizes = [len(u) for u in problem.unary[:n_before]]
-    seen = [terms.ways(second + q).made.of for q in run.handed]
+    seen = [terms.candidates_of(second + q).made.of for q in run.passed_on]
     shapes = tuple(sizes[:n_outer]), tuple(sizes[n_outer:]), tuple(int(of.max()) + 1 for of in seen)
     e, n, m = (math.prod(shape) for shape in shapes)
-    if e * n * m > LARGEST_TABLE or e * n * m * m > MOST_STEPS:
+    if e * n * m > LARGEST_TABLE or e * n * m * m > MAX_STEPS:
         return None
-    keep = [*range(n_before), *(n_before + q for q in run.handed)]
+    keep = [*range(n_before), *(n_before + q for q in run.passed_on)]
     work = Elimination(problem)
     table = work.left(keep) if work.run(frozenset(keep)) else None
     if table is None:
@@ -154,16 +155,16 @@ def fold_layers(terms: CostTerms, run: RepeatedRun) -> FoldedLayers | None:
 
 
 def _entries(terms: CostTerms, run: RepeatedRun) -> list[tuple[int, Table]] | None:
-    """For each tensor handed on: a kind that is made in its ways and in those of what stands for it before the run.
+    """Return for each tensor passed on a kind that also has the candidates of its source before the run.
 
-    And where the latter are among them. None where nothing of its shape does.
+    Also returns where those are among the candidates. None if a source has another shape.
     """
     found = []
-    for q in run.handed:
+    for q in run.passed_on:
         u = run.start - run.period + q
         if u < 0 or u in run.outer:
             return None
-        kind, rows = terms.together(terms.kinds[run.start + q], terms.kinds[u])
+        kind, rows = terms.merged_kind(terms.kinds[run.start + q], terms.kinds[u])
         if kind < 0:
             return None
         found.append((kind, rows))
@@ -171,7 +172,7 @@ def _entries(terms: CostTerms, run: RepeatedRun) -> list[tuple[int, Table]] | No
 
 
 def min_plus_power(step: Table, times: int) -> Table:
-    """The cheapest ways of so many steps from each state to each: of step[e] for each e."""
+    """Return the cheapest path costs of ``times`` steps from each state to each, for each e of step[e]."""
     result = None
     while times:
         if times & 1:
@@ -184,7 +185,7 @@ def min_plus_power(step: Table, times: int) -> Table:
 
 
 def _product(a: Table, b: Table) -> Table:
-    """Matrix products of minima of sums."""
+    """Multiply matrices in the (min, +) semiring."""
     out = np.empty_like(a)
     rows = max(1, AT_ONCE // (a.shape[1] * a.shape[2]))
     for e in range(len(a)):
@@ -194,7 +195,7 @@ def _product(a: Table, b: Table) -> Table:
 
 
 def cheapest_path(step: Table, start: int, stop: int, times: int) -> list[int]:
-    """The states of a cheapest way of so many steps from one state to another, both included."""
+    """Return the states of a cheapest path of ``times`` steps between two states, both included."""
     costs = {1: step}
 
     def cost(n: int) -> Table:
@@ -203,11 +204,11 @@ def cheapest_path(step: Table, start: int, stop: int, times: int) -> list[int]:
         return costs[n]
 
     @cache
-    def way(start: int, stop: int, n: int) -> tuple[int, ...]:
+    def path(start: int, stop: int, n: int) -> tuple[int, ...]:
         if n == 1:
             return (stop,)
         half = n // 2
         middle = int(np.argmin(cost(half)[start] + cost(n - half)[:, stop]))
-        return way(start, middle, half) + way(middle, stop, n - half)
+        return path(start, middle, half) + path(middle, stop, n - half)
 
-    return [start, *way(start, stop, times)]
+    return [start, *path(start, stop, times)]

@@ -1,4 +1,4 @@
-"""Where a graph repeats itself: layers of a model, steps of a loop."""
+"""Finds repetitions in a graph: layers of a model, steps of a loop."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-# Nodes with more operands than this are taken to be alike to none.
-MOST_OPERANDS = 8
-# Periods that are tried, those first that most nodes speak for; two segments are a run where they have LONG nodes.
-MOST_PERIODS = 4
+# Nodes with more operands than this are treated as unique.
+MAX_OPERANDS = 8
+# Number of periods tried, most frequent first. Two segments make a run if they have at least LONG nodes, else three.
+MAX_PERIODS = 4
 LONG = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRun:
-    """``times`` segments of ``period`` nodes each, from node ``start`` on, which read themselves and one another alike.
+    """``times`` segments of ``period`` nodes from node ``start`` on, all with the same reads.
 
-    A node reads its own segment, the one before, or one of ``outer``, nodes before the run that all segments read.
-    Of a segment only ``handed`` (places in it) are read by the next, and of the last by what comes after the run.
+    A node reads its own segment, the one before, or one of ``outer``, nodes before the run that all segments read. Only
+    the nodes ``passed_on`` (positions in a segment) are read by the next segment and, in the last segment, by nodes
+    after the run.
     """
 
     start: int
     period: int
     times: int
     outer: tuple[int, ...]
-    handed: tuple[int, ...]
+    passed_on: tuple[int, ...]
 
     @property
     def stop(self) -> int:
@@ -40,9 +41,9 @@ class RepeatedRun:
 
 @dataclass(frozen=True, slots=True)
 class ReadEdges:
-    """What reads what, a row an edge: the node that is read, its reader (ascending), and as which operand.
+    """Reads as rows: the node that is read, its reader (ascending), and the operand slot.
 
-    Negative numbers stand in ``made`` for what is no node of its own; equal ones for what is alike.
+    Negative numbers in ``made`` are tensors that are not nodes; equal numbers are equivalent tensors.
     """
 
     made: Ints
@@ -51,25 +52,25 @@ class ReadEdges:
 
     @staticmethod
     def of(reads: Sequence[Sequence[int]]) -> ReadEdges:
-        """From what each node reads."""
+        """Build the edges from the operands of each node."""
         sizes = np.fromiter(map(len, reads), np.int64, len(reads))
         made = np.fromiter(chain.from_iterable(reads), np.int64, int(sizes.sum()))
         slot = np.arange(len(made)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return ReadEdges(made, np.repeat(np.arange(len(sizes)), sizes), slot)
 
     def where(self, some: NDArray[np.bool_] | Ints) -> ReadEdges:
-        """Some of them, or all in another order."""
+        """Select some edges, or all in another order."""
         return ReadEdges(self.made[some], self.reader[some], self.slot[some])
 
 
 def runs(kinds: Sequence[int], edges: ReadEdges) -> list[RepeatedRun]:
-    """Disjoint runs in order. ``kinds[v]`` is what node v is; it reads nodes before it."""
+    """Return disjoint runs in order. ``kinds[v]`` is the kind of node v; it reads nodes before it."""
     found: list[RepeatedRun] = []
     numbers = np.array(kinds, np.int64)
-    few = edges.where(edges.slot < MOST_OPERANDS)
+    few = edges.where(edges.slot < MAX_OPERANDS)
     table = np.full((int(few.slot.max(initial=-1)) + 1, len(kinds)), -1, np.int64)
     table[few.slot, few.reader] = few.made
-    many = np.unique(edges.reader[edges.slot >= MOST_OPERANDS])
+    many = np.unique(edges.reader[edges.slot >= MAX_OPERANDS])
     numbers[many] = -1 - many
     made = edges.where(edges.made >= 0)
     work = [(0, len(kinds))]
@@ -89,32 +90,32 @@ def runs(kinds: Sequence[int], edges: ReadEdges) -> list[RepeatedRun]:
 
 
 def _periods(kinds: Ints) -> list[int]:
-    """How far apart nodes of one kind stand."""
+    """Return the distances between nodes of one kind."""
     order = np.argsort(kinds, kind="stable")
-    alike = kinds[order][1:] == kinds[order][:-1]
-    votes = np.bincount((order[1:] - order[:-1])[alike])
-    most = np.argsort(-votes, kind="stable")[:MOST_PERIODS]
-    return [period for period in most[votes[most] > 0].tolist() if _fewest(period) * period <= len(kinds)]
+    equal = kinds[order][1:] == kinds[order][:-1]
+    votes = np.bincount((order[1:] - order[:-1])[equal])
+    most = np.argsort(-votes, kind="stable")[:MAX_PERIODS]
+    return [period for period in most[votes[most] > 0].tolist() if _min_segments(period) * period <= len(kinds)]
 
 
-def _fewest(period: int) -> int:
-    """Of how many segments a run is worth its while."""
+def _min_segments(period: int) -> int:
+    """Return the minimum number of segments of a useful run."""
     return 2 if period >= LONG else 3
 
 
 def _run(kinds: Ints, table: Ints, edges: ReadEdges, lo: int, hi: int, period: int) -> RepeatedRun | None:
-    """The longest run of a period between two nodes."""
+    """Return the longest run of a period between two nodes."""
     now, before = table[:, lo + period : hi], table[:, lo : hi - period]
-    alike = (kinds[lo + period : hi] == kinds[lo : hi - period]) & (
+    equal = (kinds[lo + period : hi] == kinds[lo : hi - period]) & (
         (now == before) | ((now - period == before) & (before >= 0))
     ).all(0)
-    ends = np.flatnonzero(np.diff(np.concatenate(([0], alike.view(np.int8), [0]))))
+    ends = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
     if not len(ends):
         return None
     longest = int(np.argmax(ends[1::2] - ends[::2]))
     first, stop = lo + int(ends[2 * longest]), lo + period + int(ends[2 * longest + 1])
-    fewest = _fewest(period)
-    spare = stop - first - fewest * period
+    min_segments = _min_segments(period)
+    spare = stop - first - min_segments * period
     if spare < 0:
         return None
     crossing = _crossing(edges, first, period)[: spare + 1]
@@ -123,7 +124,7 @@ def _run(kinds: Ints, table: Ints, edges: ReadEdges, lo: int, hi: int, period: i
 
 
 def _crossing(edges: ReadEdges, first: int, period: int) -> list[int]:
-    """For each place where segments may begin, how many nodes of one the next reads."""
+    """Return for each possible start of segments the number of nodes that the next segment reads."""
     near = slice(*np.searchsorted(edges.reader, (first, first + 3 * period)).tolist())
     last = dict(zip(edges.made[near].tolist(), edges.reader[near].tolist(), strict=True))
     step = [0] * (3 * period + 2)
@@ -134,7 +135,7 @@ def _crossing(edges: ReadEdges, first: int, period: int) -> list[int]:
 
 
 def _checked(table: Ints, edges: ReadEdges, start: int, period: int, times: int) -> RepeatedRun | None:
-    """The run, if it is read as one may be."""
+    """Return the run if its reads repeat."""
     stop = start + period * times
     rows = table[:, start + period : stop].T.reshape(times - 1, period, -1)
     fixed = (rows == rows[0]).all(0) & (rows[0] < start)
@@ -143,11 +144,11 @@ def _checked(table: Ints, edges: ReadEdges, start: int, period: int, times: int)
     if not (fixed | along).all():
         return None
     outer = sorted({int(u) for u in rows[0][fixed] if u >= 0})
-    handed = {int(u) - start for u in rows[0][along] if u < start + period}
+    passed_on = {int(u) - start for u in rows[0][along] if u < start + period}
     after = edges.made[np.searchsorted(edges.reader, stop) :]
     after = after[(after >= start) & (after < stop)]
     if (after < stop - period).any():
         return None
     return RepeatedRun(
-        start, period, times, tuple(outer), tuple(sorted(handed | set((after - (stop - period)).tolist())))
+        start, period, times, tuple(outer), tuple(sorted(passed_on | set((after - (stop - period)).tolist())))
     )

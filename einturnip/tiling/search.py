@@ -1,4 +1,7 @@
-"""Ever finer cuts: the largest working set is halved along the class whose cut moves the fewest bytes."""
+"""Memory-driven search: finer and finer tilings, halving the class that adds the fewest bytes moved.
+
+In: the equivalence classes of a graph, the machine, the layouts of files. Out: a sequence of tilings, coarsest first.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from einturnip.tiling.file_layout import FileLayout, layout_of
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
 EFFECTIVE = 0.5
-# A part of a chunk serves in place of an extent that is at most so many times larger or smaller.
+# A divisor of a chunk replaces an extent that differs from it by at most this factor.
 NEARLY = 1.3
 # Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
 THINNEST = 512
@@ -27,7 +30,7 @@ THINNEST = 512
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """One step from whole tensors to single points: the tiles, what a kernel holds, how many kernels there are."""
+    """One step of the search: tile sizes per class, the largest working set, the number of kernel calls."""
 
     tiles: tuple[int, ...]
     working_set: int
@@ -35,33 +38,34 @@ class Tiling:
 
 
 def successive_tilings(
-    graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout], most_calls: int
+    graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout], max_calls: int
 ) -> Iterator[Tiling]:
-    """Ever finer cuts, coarsest first: each halves the worst node's cheapest class.
+    """Yield finer and finer tilings, coarsest first: each halves the cheapest class of the worst node.
 
-    The way does not depend on a budget, so what fits a budget fits every larger one. It ends at ``most_calls``.
+    The sequence does not depend on a budget, so a tiling that fits a budget fits every larger one. It ends at
+    ``max_calls``.
     """
     search = _Search(graph, machine, layouts)
-    yield search.cut()
+    yield search.current()
     while (cheapest := search.next_class()) is not None:
         search.halve(cheapest)
-        if search.calls > most_calls:
+        if search.calls > max_calls:
             return
-        yield search.cut()
+        yield search.current()
 
 
-def thinner(graph: EquivalenceClasses, cut: Tiling) -> Iterator[Tiling]:
-    """The cut with the aggregated labels of contractions in ever thinner panels, which leave room for larger blocks."""
+def thinner(graph: EquivalenceClasses, tiling: Tiling) -> Iterator[Tiling]:
+    """Yield the tiling with thinner panels along aggregated labels, which leave memory for larger blocks."""
     summed = {g.classes[p] for g in graph.groups if _is_product(g.einsum) for p in g.einsum.aggregated}
-    tiles = list(cut.tiles)
+    tiles = list(tiling.tiles)
     while True:
-        wide = [c for c in summed - graph.classes.fixed - graph.classes.kept if tiles[c] > THINNEST]
+        wide = [c for c in summed - graph.classes.fixed - graph.classes.tiled_last if tiles[c] > THINNEST]
         if not wide:
             return
         for c in wide:
             tiles[c] = halve_extent(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
-        held = max(graph.held_nbytes(g, tiles) for g in graph.groups)
-        yield Tiling(tuple(tiles), held, kernel_calls(graph, tiles))
+        working_set = max(graph.working_set_nbytes(g, tiles) for g in graph.groups)
+        yield Tiling(tuple(tiles), working_set, kernel_calls(graph, tiles))
 
 
 def _is_product(e: Space) -> bool:
@@ -69,12 +73,12 @@ def _is_product(e: Space) -> bool:
 
 
 def kernel_calls(graph: EquivalenceClasses, tiles: Sequence[int]) -> int:
-    """Number of tile kernels."""
+    """Return the number of kernel calls."""
     return sum(n for _, n in calls_of(graph, tiles))
 
 
 def calls_of(graph: EquivalenceClasses, tiles: Sequence[int]) -> Iterator[tuple[EquivalenceClass, int]]:
-    """Each group with the number of tile kernels of all its nodes."""
+    """Return each equivalence class with the number of kernel calls of all its nodes."""
     return ((g, len(g.nodes) * _calls(graph, g, tiles)) for g in graph.groups)
 
 
@@ -83,7 +87,7 @@ def _calls(graph: EquivalenceClasses, group: EquivalenceClass, tiles: Sequence[i
 
 
 def halve_extent(extent: int, step: int = 1, chunk: int = 1) -> int:
-    """Half the extent, rounded up: to a multiple of ``chunk`` or a part of it, else of ``step``; of 16 if it can."""
+    """Return half the extent rounded up to a multiple or divisor of ``chunk``, else of ``step`` or 16."""
     half = -(-extent // 2)
     for unit in (math.lcm(16, chunk), chunk):
         whole = -(-half // unit) * unit
@@ -95,9 +99,9 @@ def halve_extent(extent: int, step: int = 1, chunk: int = 1) -> int:
 
 
 def chunk_divisor(chunk: int, extent: int, step: int = 1) -> int | None:
-    """What is near an extent smaller than ``chunk``, divides that and is a multiple of ``step``; None if nothing is.
+    """Return a divisor of ``chunk`` near ``extent`` that is a multiple of ``step``; None if there is none.
 
-    Such tiles never lie across two chunks.
+    Such tiles never cross a chunk boundary.
     """
     counts = range(math.ceil(chunk / (NEARLY * extent)), int(NEARLY * chunk / extent) + 1) if extent < chunk else ()
     found = [chunk // n for n in counts if chunk % (n * step) == 0]
@@ -105,29 +109,29 @@ def chunk_divisor(chunk: int, extent: int, step: int = 1) -> int | None:
 
 
 class _Search:
-    """The cut so far, with what each group holds and calls. Lives inside ``successive_tilings``."""
+    """The current tiling, with the working set and calls of each equivalence class."""
 
     def __init__(self, graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         self.machine = machine
         self.steps, self.chunks = graph.classes.steps, graph.classes.chunks
-        self.fixed = graph.classes.fixed | graph.classes.kept
+        self.fixed = graph.classes.fixed | graph.classes.tiled_last
         self.whole = graph.classes.whole
         self.tiles = list(graph.classes.coarsest)
         self.members: dict[int, list[int]] = {}
         for n, group in enumerate(graph.groups):
             for c in group.relevant:
                 self.members.setdefault(c, []).append(n)
-        self.held = [graph.held_nbytes(g, self.tiles) for g in graph.groups]
-        self.worst = [(-h, n) for n, h in enumerate(self.held)]
+        self.working_sets = [graph.working_set_nbytes(g, self.tiles) for g in graph.groups]
+        self.worst = [(-h, n) for n, h in enumerate(self.working_sets)]
         heapify(self.worst)
         self.group_calls = [len(g.nodes) * _calls(graph, g, self.tiles) for g in graph.groups]
         self.calls = sum(self.group_calls)
         self.stored = _stored(graph, layouts)
 
-    def cut(self) -> Tiling:
-        """Where the search stands."""
-        while self.worst and -self.worst[0][0] != self.held[self.worst[0][1]]:
+    def current(self) -> Tiling:
+        """Return the current tiling."""
+        while self.worst and -self.worst[0][0] != self.working_sets[self.worst[0][1]]:
             heappop(self.worst)
         return Tiling(tuple(self.tiles), -self.worst[0][0] if self.worst else 0, self.calls)
 
@@ -136,8 +140,8 @@ class _Search:
         self.tiles[c] = self._halved(c)
         for n in self.members[c]:
             group = self.graph.groups[n]
-            self.held[n] = self.graph.held_nbytes(group, self.tiles)
-            heappush(self.worst, (-self.held[n], n))
+            self.working_sets[n] = self.graph.working_set_nbytes(group, self.tiles)
+            heappush(self.worst, (-self.working_sets[n], n))
             calls = len(group.nodes) * _calls(self.graph, group, self.tiles)
             self.calls += calls - self.group_calls[n]
             self.group_calls[n] = calls
@@ -146,19 +150,19 @@ class _Search:
         return halve_extent(self.tiles[c], self.steps[c], self.chunks[c])
 
     def next_class(self) -> int | None:
-        """The class to halve: of those that shrink the largest working set well, the cheapest; None: none is left.
+        """Return the cheapest class among those that shrink the largest working set well; None at the end.
 
-        A tile that the program fixes is cut when nothing else can be.
+        A tile fixed by the program is halved only if nothing else can be.
         """
         for fixed in (False, True) if self.fixed else (False,):
-            aside = []
+            popped = []
             found = None
             while self.worst and found is None:
                 entry = heappop(self.worst)
-                if -entry[0] == self.held[entry[1]]:
-                    aside.append(entry)
+                if -entry[0] == self.working_sets[entry[1]]:
+                    popped.append(entry)
                     found = self._cheapest(entry[1], fixed)
-            for entry in aside:
+            for entry in popped:
                 heappush(self.worst, entry)
             if found is not None:
                 return found
@@ -171,7 +175,7 @@ class _Search:
             if tiles[c] > 1 and c not in self.whole and (c in self.fixed) == fixed:
                 before = tiles[c]
                 tiles[c] = self._halved(c)
-                saved[c] = self.held[n] - self.graph.held_nbytes(group, tiles)
+                saved[c] = self.working_sets[n] - self.graph.working_set_nbytes(group, tiles)
                 tiles[c] = before
         if not saved:
             return None
@@ -179,33 +183,33 @@ class _Search:
         choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE * best)]
         return min(choices, key=lambda c: (self._cost(c), -tiles[c], c))
 
-    def _cost(self, cut: int) -> float:
-        """Bytes that halving class ``cut`` adds to what kernels touch, and the price of shorter runs in files."""
+    def _cost(self, halved: int) -> float:
+        """Return the bytes that halving class ``halved`` adds, including the price of shorter runs in files."""
         tiles, bounds = self.tiles, self.graph.classes.bounds
         total = 0.0
-        for stored in self.stored.get(cut, ()):
-            total += self._run_cost(stored, cut)
-        for n in self.members[cut]:
+        for stored in self.stored.get(halved, ()):
+            total += self._run_cost(stored, halved)
+        for n in self.members[halved]:
             group = self.graph.groups[n]
             e, own = group.einsum, group.classes
             added = 0.0
             for s, reads in enumerate(group.reads):
                 lacking = set(own) - {own[p] for p in reads}
-                if cut in lacking:
+                if halved in lacking:
                     times = math.prod(-(-bounds[c] // tiles[c]) for c in lacking)
                     added += operand_nbytes(e, s, e.bounds) * times
             aggregated = {own[p] for p in e.aggregated}
-            if cut in aggregated:
+            if halved in aggregated:
                 added += state_nbytes(e, e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
                 added += self._waiting_nbytes(group, aggregated)
-            added += self._halo_nbytes(group, cut)
+            added += self._halo_nbytes(group, halved)
             total += added * len(group.nodes)
         return total
 
     def _waiting_nbytes(self, group: EquivalenceClass, aggregated: set[int]) -> float:
-        """Bytes that workers could have gone through who wait for the only accumulators there are.
+        """Return the bytes that idle workers could have processed while they wait for accumulators.
 
-        Products wait for nobody: BLAS divides one among workers.
+        Products wait for nothing: BLAS divides one among workers.
         """
         e, kept = group.einsum, set(group.classes) - aggregated
         if _is_product(e):
@@ -214,26 +218,26 @@ class _Search:
         idle = max(0.0, 1 - accumulators / max(1, self.machine.workers))
         return idle * sum(operand_nbytes(e, s, e.bounds) for s in range(len(group.reads)))
 
-    def _halo_nbytes(self, group: EquivalenceClass, cut: int) -> float:
-        """Bytes of parts that overlap, of operands that are indexed beyond labels: read again or, cheaper, copied."""
+    def _halo_nbytes(self, group: EquivalenceClass, halved: int) -> float:
+        """Return the bytes of overlapping parts of operands with affine indices: read again, or copied."""
         total = 0.0
         for s in group.shifted:
-            if not any(group.classes[p] == cut for p in group.reads[s.slot]):
+            if not any(group.classes[p] == halved for p in group.reads[s.slot]):
                 continue
-            e, before = group.einsum, self.tiles[cut]
+            e, before = group.einsum, self.tiles[halved]
             times = []
-            for tile in (before, self._halved(cut)):
-                self.tiles[cut] = tile
+            for tile in (before, self._halved(halved)):
+                self.tiles[halved] = tile
                 own = self.graph.tiles(group, self.tiles)
                 parts = overlap(e, s.slot, own)
                 copied = s.kind is not InputNode or copies_tiles(e, s.slots, own)
                 times.append(COPY_COST * parts if copied else parts - 1)
-            self.tiles[cut] = before
+            self.tiles[halved] = before
             total += max(0.0, times[1] - times[0]) * operand_nbytes(e, s.slot, e.bounds)
         return total
 
-    def _run_cost(self, stored: _StoredTensor, cut: int) -> float:
-        """Bytes that could have been read in the time that halving ``cut`` adds: shorter runs, chunks decoded again."""
+    def _run_cost(self, stored: _StoredTensor, halved: int) -> float:
+        """Return the bytes readable in the time that halving ``halved`` adds: shorter runs, repeated decoding."""
         tiles, machine = self.tiles, self.machine
         nbytes = math.prod(stored.shape) * stored.itemsize
 
@@ -242,15 +246,15 @@ class _Search:
             read = stored.layout.decoded_nbytes(stored.shape, extents, stored.itemsize)
             again = read / (math.prod(extents) * stored.itemsize)
             run = stored.layout.run_nbytes(stored.shape, extents, stored.itemsize)
-            beside = nbytes / run * run_seconds(run, machine)
-            beside += stored.layout.cut_again(stored.shape, extents) * machine.op_latency
-            return nbytes * again + beside * machine.read_bandwidth
+            extra = nbytes / run * run_seconds(run, machine)
+            extra += stored.layout.extra_reads(stored.shape, extents) * machine.op_latency
+            return nbytes * again + extra * machine.read_bandwidth
 
         whole = cost()
-        before = tiles[cut]
-        tiles[cut] = self._halved(cut)
+        before = tiles[halved]
+        tiles[halved] = self._halved(halved)
         shorter = cost()
-        tiles[cut] = before
+        tiles[halved] = before
         return shorter - whole
 
 
@@ -265,7 +269,7 @@ class _StoredTensor:
 
 
 def _stored(graph: EquivalenceClasses, layouts: Mapping[int, FileLayout]) -> dict[int, list[_StoredTensor]]:
-    """By class, the tensors in files."""
+    """Return the tensors in files by class."""
     found: dict[int, list[_StoredTensor]] = {}
     outputs = {node for _, node in graph.graph.outputs}
     for i, node in enumerate(graph.graph.nodes):

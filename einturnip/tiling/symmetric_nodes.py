@@ -1,7 +1,7 @@
-"""Nodes that may be cut alike, as one: those that are of one kind, read the same tensors and are read alike.
+"""Merges symmetric nodes: nodes of one kind with the same operands and equivalent readers.
 
-Two tables of angles, say, or two projections whose product is all that is read. Each costs the same by the same choices
-of all others, so what is best for the one is best for the other: together they are one variable that counts twice.
+Examples are two tables of angles, or two projections of which only the product is read. The optimal tiling of one is
+optimal for the other, so both are one variable that counts twice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Ints = NDArray[np.int64]
 def merge_symmetric(
     kinds: Sequence[int], every: list[NodeTilings], edges: ReadEdges
 ) -> tuple[Ints, list[int], ReadEdges]:
-    """For each variable the number of the one that stands for it, and the kinds and edges of those that are left.
+    """Return the representative of each variable, and the kinds and edges of the representatives.
 
-    Kinds of variables that stand for several are added to ``every``.
+    Kinds of variables that represent several are added to ``every``.
     """
     first = _first(np.array(kinds, np.int64), every, edges)
     stays = first == np.arange(len(first))
@@ -44,20 +44,20 @@ def merge_symmetric(
 
 
 def _first(kinds: Ints, every: Sequence[NodeTilings], edges: ReadEdges) -> Ints:
-    """The first of the variables that are cut alike with each.
+    """Return the first variable symmetric to each.
 
-    What a variable reads and is read by is told by a sum of numbers drawn at random.
+    The operands and readers of a variable are hashed as a sum of random numbers.
     """
-    n, most = len(kinds), int(edges.slot.max(initial=0)) + 1
-    slots = np.tile(np.arange(most), (len(every), 1))
+    n, n_slots = len(kinds), int(edges.slot.max(initial=0)) + 1
+    slots = np.tile(np.arange(n_slots), (len(every), 1))
     for kind, own in enumerate(every):
-        slots[kind, : len(own.reads)] = own.alike_slots
-    alike = slots[kinds[edges.reader], edges.slot]
-    drawn = np.random.default_rng(0).integers(1 << 62, size=(2, n + 1 + most)) | 1
+        slots[kind, : len(own.reads)] = own.equal_slots
+    equal_slot = slots[kinds[edges.reader], edges.slot]
+    drawn = np.random.default_rng(0).integers(1 << 62, size=(2, n + 1 + n_slots)) | 1
     nodes, places = drawn[:, : n + 1], drawn[:, n + 1 :]
-    told = kinds * drawn[0, -1]
-    np.add.at(told, edges.reader, nodes[0, np.maximum(edges.made, -1)] * places[0, edges.slot])
+    hashes = kinds * drawn[0, -1]
+    np.add.at(hashes, edges.reader, nodes[0, np.maximum(edges.made, -1)] * places[0, edges.slot])
     real = edges.made >= 0
-    np.add.at(told, edges.made[real], nodes[1, edges.reader[real]] * places[1, alike[real]])
-    _, first, of = np.unique(told, return_index=True, return_inverse=True)
+    np.add.at(hashes, edges.made[real], nodes[1, edges.reader[real]] * places[1, equal_slot[real]])
+    _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
     return np.asarray(first[of])

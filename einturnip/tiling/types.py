@@ -1,4 +1,4 @@
-"""Decomposition: each tensor and each einsum cut into tiles along its labels."""
+"""Decomposition: the tiling of every tensor and einsum of a graph."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def index(box: Box, outer: Box | None = None) -> tuple[Any, ...]:
-    """``box`` as an index into an array that holds ``outer`` (by default the tensor); a view even of a scalar."""
+    """Return ``box`` as an index of an array of ``outer`` (default: the tensor); it always gives a view."""
     starts = [0] * len(box) if outer is None else [lo for lo, _ in outer]
     return (*(slice(lo - a, hi - a) for (lo, hi), a in zip(box, starts, strict=True)), ...)
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How a label space is cut: ``tiles[l]`` is the tile's extent along label l; the last tile may be smaller.
+    """The tiling of a label space: ``tiles[l]`` is the extent along label l; the last tile may be smaller.
 
-    For an einsum the labels are its own, output's first; for any other node they are its axes.
+    For an einsum the labels are its own, output labels first; for any other node they are its axes.
     """
 
     bounds: tuple[int, ...]
@@ -37,33 +37,34 @@ class Partitioning:
 
     @property
     def ragged(self) -> list[tuple[int, int]]:
-        """The labels whose last tile is smaller than the others, and which tile that is."""
-        cut = zip(self.bounds, self.tiles, self.counts, strict=True)
-        return [(p, n - 1) for p, (b, t, n) in enumerate(cut) if b % t and n > 1]
+        """The labels whose last tile is smaller, each with the number of that tile."""
+        axes = zip(self.bounds, self.tiles, self.counts, strict=True)
+        return [(p, n - 1) for p, (b, t, n) in enumerate(axes) if b % t and n > 1]
 
     def box(self, key: tuple[int, ...]) -> Box:
-        """The (start, stop) of tile ``key`` along each label."""
+        """Return the (start, stop) of tile ``key`` along each label."""
         return tuple((k * t, min((k + 1) * t, b)) for k, t, b in zip(key, self.tiles, self.bounds, strict=True))
 
     def each(self) -> Iterator[tuple[int, ...]]:
-        """Every tile's key, in row-major order."""
+        """Yield every tile's key in row-major order."""
         return product(*map(range, self.counts))
 
     def prefix(self, n: int) -> Partitioning:
-        """The partitioning of the first ``n`` labels: that of an einsum's output."""
+        """Return the partitioning of the first ``n`` labels, for example of an einsum's output."""
         return Partitioning(self.bounds[:n], self.tiles[:n])
 
     def covering(self, box: Box) -> list[tuple[int, ...]]:
-        """Keys of the tiles that meet ``box``."""
+        """Return the keys of the tiles that overlap ``box``."""
         return list(product(*(range(lo // t, -(-hi // t)) for (lo, hi), t in zip(box, self.tiles, strict=True))))
 
 
 @dataclass(frozen=True, slots=True)
 class IoBlock:
-    """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do).
+    """Tiles per block along each output label, and the streamed output label.
 
-    ``turning``: there is room to walk the tiles so that what this block and the next both read stays.
-    ``outermost``: the output label along which the walk of blocks goes on last, the others following in their order.
+    ``streamed`` is None if the aggregated labels are streamed. ``turning``: memory suffices to order the tiles so that
+    data shared with the next block stays. ``outermost``: the output label that changes slowest in the walk of blocks;
+    the others follow in their order.
     """
 
     tiles: tuple[int, ...]
@@ -73,7 +74,7 @@ class IoBlock:
 
 
 def walk_order(n_labels: int, outermost: int) -> list[int]:
-    """Labels in the order of a walk, outermost first."""
+    """Return the labels in the order of a walk, outermost first."""
     return [outermost, *(p for p in range(n_labels) if p != outermost)] if n_labels else []
 
 
@@ -81,9 +82,9 @@ def walk_order(n_labels: int, outermost: int) -> list[int]:
 class Decomposition:
     """A partitioning for each node of an EinGraph.
 
-    ``blocks`` is the serial order's I/O blocking: for each einsum the tiles per block along each *output* label, and
-    the label that the walk inside a block runs over last, if any; a block's accumulators stay while panels stream past.
-    ``notes``: what the program asked for and did not get.
+    ``blocks`` is the I/O blocking of the serial order: for each einsum the tiles per block along each *output* label,
+    and the streamed label, if any; a block's accumulators stay while panels stream past. ``notes``: hints of the
+    program that were not followed.
     """
 
     graph: EinGraph
@@ -92,7 +93,7 @@ class Decomposition:
     notes: tuple[str, ...] = ()
 
     def output(self, node: int) -> Partitioning:
-        """The partitioning of the node's tensor: what its consumers read."""
+        """Return the partitioning of the node's tensor, which its consumers read."""
         match self.graph.nodes[node]:
             case InputNode() | ConcatNode():
                 return self.partitionings[node]
@@ -101,7 +102,7 @@ class Decomposition:
 
     @property
     def kernel_calls(self) -> int:
-        """Number of tile kernels over the whole graph."""
+        """Return the number of tile kernels of the whole graph."""
         return sum(
             math.prod(p.counts)
             for p, n in zip(self.partitionings, self.graph.nodes, strict=True)

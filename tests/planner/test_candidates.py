@@ -94,9 +94,9 @@ def test_the_ladder_goes_down_below_the_memory_and_is_the_same_for_all(capacity:
 def test_where_all_fits_every_accumulator_may_stand_beside_the_others(product: EquivalenceClasses) -> None:
     group = product.groups[0]
     blocks = BlockTable(group, Partitioning(group.einsum.bounds, (1024, 2048, 512)))
-    assert blocks.together(1 << 34) == 32
+    assert blocks.concurrent_tiles(1 << 34) == 32
     tight = 8 * 4 * 1024 * 2048
-    assert math.prod(blocks.best(tight)[0].tiles) <= blocks.together(tight) < 8
+    assert math.prod(blocks.best(tight)[0].tiles) <= blocks.concurrent_tiles(tight) < 8
 
 
 @given(st.integers(120, 400))
@@ -126,7 +126,7 @@ def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Equiv
     group = product.groups[0]
     reads = []
     for tiles in fit_capacity(product, product.classes.coarsest, capacity):
-        cut = prices.cut(tiles)
+        cut = prices.tiling(tiles)
         assert all(1 <= t <= b for t, b in zip(tiles, product.classes.bounds, strict=True))
         if cut.working_set * 3 <= capacity:
             reads.append(
@@ -139,7 +139,7 @@ def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Equiv
 def test_cuts_that_move_little_do_so_in_the_room_that_their_own_plans_leave(product: EquivalenceClasses) -> None:
     """Of many small tiles a plan takes the room in which by formula they would move fewer bytes."""
     prices, most = TilingPrices(product, Machine(), {}, True), 2300.0 * MIB
-    like = prices.cut((1024, 1024, 1024))
+    like = prices.tiling((1024, 1024, 1024))
     candidates = TilingCandidates(
         product, CandidateGroup(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls
     )

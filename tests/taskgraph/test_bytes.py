@@ -161,10 +161,10 @@ def test_hints_fix_tiles_until_they_do_not_fit() -> None:
     lowered = planned(graph, 4 << 20)
     assert lowered.decomposition.partitionings[z].tiles == (32, 256)
     assert lowered.decomposition.notes == (
-        "line 3: @tile(a = 16) gives way to the one of line 2, which cuts the same axes",
+        "line 3: @tile(a = 16) is ignored, because line 2 already fixes the tile of these axes",
     )
     small = planned(graph, 32 << 10)
-    assert any("does not fit" in note for note in small.decomposition.notes)
+    assert any("which fits the memory" in note for note in small.decomposition.notes)
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -110,7 +110,7 @@ def test_what_the_program_fixes_stays_fixed() -> None:
     assert one.partitionings[2].tiles[1] == 8 and math.prod(one.partitionings[2].counts) == 12 and not one.notes
     uneven = hinted(8, (0, 40))  # i in 40, 40, 20: 3 parts; 2 are left, 6 in all
     assert uneven.partitionings[2].tiles[0] == 40 and math.prod(uneven.partitionings[2].counts) == 6
-    assert uneven.notes == ("line 1: X2 has 6 kernel calls, not 8: as @tile asks",)
+    assert uneven.notes == ("line 1: X2 has 6 kernel calls, not 8: as @tile requires",)
     many = hinted(2, (0, 10))
     assert many.partitionings[2].counts == (10, 1, 1)
 

@@ -15,7 +15,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.taskgraph.multi_device_tasks import DeviceTask, placed_tasks
-from einturnip.tiling.device_assignment import DeviceAssignment, matching, place, place_by_node
+from einturnip.tiling.device_assignment import DeviceAssignment, assign_by_node, matching, place
 from einturnip.tiling.eindecomp import eindecomp
 
 PROGRAMS = {
@@ -43,7 +43,7 @@ def checked(placement: DeviceAssignment) -> list[DeviceTask]:
         at = task.source if task.kind == "move" else task.device
         assert all(read < task.id and tasks[read].device == at for read in task.inputs)
         have[task.id] = task.nbytes
-    nodes = placement.spread.decomposition.graph.nodes
+    nodes = placement.flow.decomposition.graph.nodes
     for task in tasks:
         if task.kind == "kernel":
             sources = {tasks[read].node for read in task.inputs}
@@ -51,7 +51,7 @@ def checked(placement: DeviceAssignment) -> list[DeviceTask]:
             if all(isinstance(nodes[o], InputNode) for o in sources):
                 assert all(tasks[read].kind == "load" for read in task.inputs)
     assert sum(t.nbytes for t in tasks if t.kind == "move") == placement.moved_nbytes
-    for number, (_, i) in enumerate(placement.spread.decomposition.graph.outputs):
+    for number, (_, i) in enumerate(placement.flow.decomposition.graph.outputs):
         stored = [t for t in tasks if t.kind == "store" and t.node == i]
         size = int(np.prod(nodes[i].shape)) * nodes[i].dtype.itemsize
         assert sum(t.nbytes for t in stored) == size, number
@@ -59,7 +59,7 @@ def checked(placement: DeviceAssignment) -> list[DeviceTask]:
 
 
 def _reads(placement: DeviceAssignment, task: DeviceTask) -> list[tuple[int, object]]:
-    calls = placement.spread.calls[task.node]
+    calls = placement.flow.calls[task.node]
     return [(o, b) for o, b in calls.reads[calls.keys.index(task.key)] if all(hi > lo for lo, hi in b)]
 
 
@@ -69,7 +69,7 @@ def test_tasks_read_their_own_device_and_moves_are_as_predicted(name: str, devic
     graph = graph_of(PROGRAMS[name], 24)
     whole = place(eindecomp(graph, devices), devices)
     tasks = checked(whole)
-    checked(place_by_node(whole.spread.decomposition, devices))
+    checked(assign_by_node(whole.flow.decomposition, devices))
     if devices == 1:
         assert whole.moved_nbytes == 0
     kernels = [t for t in tasks if t.kind == "kernel"]
@@ -82,7 +82,7 @@ def test_small_branches_go_to_different_devices() -> None:
     lines += [f"@tile(i = 1 parts, k = 1 parts, j = 1 parts)\nC{m}[i,k] = A[{m},i,j] * A[{m},j,k]" for m in range(8)]
     lines += ["output " + ", ".join(f"C{m}" for m in range(8))]
     d = eindecomp(graph_of("\n".join(lines) + "\n", 16), 1)
-    whole, single = place(d, 4), place_by_node(d, 4)
+    whole, single = place(d, 4), assign_by_node(d, 4)
     assert max(whole.flops) == sum(whole.flops) / 4
     assert max(single.flops) == sum(single.flops)
     checked(whole)
@@ -100,7 +100,7 @@ def test_balance_over_the_whole_graph_costs_hardly_any_bytes() -> None:
     for name, text in PROGRAMS.items():
         for devices in (4, 6, 8):
             d = eindecomp(graph_of(text, 48), devices)
-            whole, single = place(d, devices), place_by_node(d, devices)
+            whole, single = place(d, devices), assign_by_node(d, devices)
             assert max(whole.flops) <= max(single.flops) * 1.0001, name
             assert whole.moved_nbytes <= 1.1 * single.moved_nbytes, (name, devices)
 

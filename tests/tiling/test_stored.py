@@ -46,8 +46,8 @@ def test_tiles_are_read_in_as_many_parts_as_both_grids_make(axes: list[tuple[int
     tiles = product(*(range(0, n, e) for n, e, _ in axes))
     boxes = [tuple((a, min(n, a + e)) for a, (n, e, _) in zip(at, axes, strict=True)) for at in tiles]
     more = sum(len(list(parts(box, chunks))) - 1 for box in boxes)
-    assert FileLayout((0, 1), chunks).cut_again(shape, extents) == more
-    assert FileLayout((0, 1)).cut_again(shape, extents) == 0
+    assert FileLayout((0, 1), chunks).extra_reads(shape, extents) == more
+    assert FileLayout((0, 1)).extra_reads(shape, extents) == 0
 
 
 def test_a_chunk_is_decoded_whole() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.cost.working_set import is_cut
+from einturnip.cost.working_set import splits_aggregation
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
@@ -132,7 +132,7 @@ def _multiplies(space: Space, tile: tuple[int, ...]) -> bool:
     """Whether a tile's kernel calls BLAS, or may: which of it is machine code may change until it runs."""
     if isinstance(space, Region):
         return True
-    mode: Mode = "accumulate" if is_cut(space, tile) else "full"
+    mode: Mode = "accumulate" if splits_aggregation(space, tile) else "full"
     return contraction(space) is not None and isinstance(compile_kernel(space, tile, mode), ContractionKernel)
 
 
