@@ -104,7 +104,7 @@ def test_a_plan_is_read_as_it_was_made(case: DrawnCase) -> None:
     plan._job = replace(
         plan._job, planned=replace(planned, graph=memgraph.taskgraph.decomposition.graph, memgraph=memgraph)
     )
-    plan._kept = replace(plan._kept, planned=plan._job.planned)
+    plan._cached = replace(plan._cached, planned=plan._job.planned)
     for name, answer in evaluate(case.program, case.inputs, case.dims).items():
         assert_agrees(plan.run()[name], answer)
 
