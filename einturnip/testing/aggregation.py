@@ -1,4 +1,4 @@
-"""The ten aggregations over a list of values, free of any order: where order could change bits, the slack says so."""
+"""The ten aggregations over a list of values; the slack covers the effects of the order of terms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.testing.arithmetic import BOUND, PRECISION, BoundedValue, finite, rounded, settle, unit, unknown
+from einturnip.testing.arithmetic import BOUND, PRECISION, BoundedValue, finite, rounded, to_dtype, unit, unknown
 from einturnip.testing.promotion import kind, numpy_dtype
 
 
@@ -36,15 +36,15 @@ def aggregate_values(op: str, values: Sequence[BoundedValue], source: str, resul
             raise KeyError(op)
 
 
-def _unsure(values: Sequence[BoundedValue]) -> bool:
+def _is_uncertain(values: Sequence[BoundedValue]) -> bool:
     return any(math.isinf(x.slack) for x in values)
 
 
 def _sum(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
-    if _unsure(values):
-        return unknown(settle(0, dtype))
+    if _is_uncertain(values):
+        return unknown(to_dtype(0, dtype))
     if kind(dtype) in "iu":
-        return BoundedValue(settle(sum(int(x.v) for x in values), dtype))
+        return BoundedValue(to_dtype(sum(int(x.v) for x in values), dtype))
     if kind(dtype) == "c":
         return _complex_sum(values, dtype)
     if not all(finite(x.v) for x in values):
@@ -52,22 +52,22 @@ def _sum(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
         made = total != total and not any(x.v != x.v for x in values)
         return unknown(total) if made else BoundedValue(total)
     total, size, slack = _fold_reals([x.v for x in values]) + (sum(x.slack for x in values),)
-    if slack == 0 and _free_of_order([x.v for x in values], dtype) and settle(total, dtype) == total:
+    if slack == 0 and _is_order_independent([x.v for x in values], dtype) and to_dtype(total, dtype) == total:
         return BoundedValue(total)
-    return rounded(total, slack + unit(dtype) * size + _kept(values, dtype) * size, dtype, unit(dtype))
+    return rounded(total, slack + unit(dtype) * size + _error_growth(values, dtype) * size, dtype, unit(dtype))
 
 
 def _fold_reals(xs: Sequence[float]) -> tuple[float, float]:
     return math.fsum(xs), math.fsum(abs(x) for x in xs)
 
 
-def _kept(values: Sequence[BoundedValue], dtype: str) -> float:
+def _error_growth(values: Sequence[BoundedValue], dtype: str) -> float:
     """Growth of the rounding error with the number of terms, relative to the sum of magnitudes."""
     return len(values) * 2.0 ** -PRECISION[dtype]
 
 
-def _free_of_order(xs: Sequence[float], dtype: str) -> bool:
-    """True where every partial sum, in any order and factored, is a whole number of 1/256ths that the dtype holds."""
+def _is_order_independent(xs: Sequence[float], dtype: str) -> bool:
+    """True if every partial sum, in any order, is a multiple of 1/256 that the dtype represents."""
     scaled = [x * 256 for x in xs]
     if not all(float(s).is_integer() for s in scaled):
         return False
@@ -77,23 +77,23 @@ def _free_of_order(xs: Sequence[float], dtype: str) -> bool:
 
 def _complex_sum(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if not all(finite(x.v) for x in values):
-        return unknown(settle(math.nan, dtype))
+        return unknown(to_dtype(math.nan, dtype))
     total = complex(math.fsum(x.v.real for x in values), math.fsum(x.v.imag for x in values))
     size, slack = sum(abs(x.v) for x in values), sum(x.slack for x in values)
     parts = [p for x in values for p in (complex(x.v).real, complex(x.v).imag)]
-    if slack == 0 and _free_of_order(parts, dtype):
+    if slack == 0 and _is_order_independent(parts, dtype):
         return BoundedValue(total)
-    return rounded(total, slack + (unit(dtype) + _kept(values, dtype)) * size, dtype, unit(dtype))
+    return rounded(total, slack + (unit(dtype) + _error_growth(values, dtype)) * size, dtype, unit(dtype))
 
 
 def _product(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
-    if _unsure(values):
-        return unknown(settle(1, dtype))
+    if _is_uncertain(values):
+        return unknown(to_dtype(1, dtype))
     if kind(dtype) in "iu":
-        return BoundedValue(settle(math.prod(int(x.v) for x in values), dtype))
+        return BoundedValue(to_dtype(math.prod(int(x.v) for x in values), dtype))
     if not all(finite(x.v) for x in values):
         return (
-            BoundedValue(values[0].v) if len(values) == 1 and kind(dtype) == "f" else unknown(settle(math.nan, dtype))
+            BoundedValue(values[0].v) if len(values) == 1 and kind(dtype) == "f" else unknown(to_dtype(math.nan, dtype))
         )
     total = math.prod(x.v for x in values)
     size = math.prod(abs(x.v) for x in values)
@@ -103,24 +103,24 @@ def _product(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if whole and grown == size and largest <= 2 ** PRECISION[dtype]:
         return BoundedValue(total)
     if not finite(total) or largest > 2.0**100 or (dtype == "f16" and largest > 2**15):
-        return unknown(settle(total, dtype))
+        return unknown(to_dtype(total, dtype))
     return rounded(total, grown - size + unit(dtype) * (1 + len(values)) * grown, dtype, unit(dtype))
 
 
 def _mean(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if not values:
-        return BoundedValue(math.nan) if kind(dtype) == "f" else unknown(settle(math.nan, dtype))
+        return BoundedValue(math.nan) if kind(dtype) == "f" else unknown(to_dtype(math.nan, dtype))
     accumulator = {"f16": "f32", "bf16": "f32"}.get(dtype, dtype)
-    total = _sum([BoundedValue(settle(x.v, accumulator), x.slack) for x in values], accumulator)
+    total = _sum([BoundedValue(to_dtype(x.v, accumulator), x.slack) for x in values], accumulator)
     if math.isinf(total.slack) or not finite(total.v):
-        return BoundedValue(settle(total.v, dtype), total.slack)
+        return BoundedValue(to_dtype(total.v, dtype), total.slack)
     size = sum(abs(x.v) for x in values)  # terms may be divided before they are added
-    slack = total.slack + (unit(accumulator) + _kept(values, accumulator)) * size
+    slack = total.slack + (unit(accumulator) + _error_growth(values, accumulator)) * size
     return rounded(total.v / len(values), slack / len(values), dtype, BOUND[dtype])
 
 
 def _logsumexp(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
-    if _unsure(values):
+    if _is_uncertain(values):
         return unknown(math.nan)
     if not values:
         return BoundedValue(-math.inf)
@@ -131,8 +131,8 @@ def _logsumexp(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     return rounded(x, max(x.slack for x in values) + BOUND[dtype] * (1 + abs(top)), dtype, BOUND[dtype])
 
 
-def _least(dtype: str, largest: bool) -> Any:
-    """What an empty max (min) gives: the dtype's least (greatest) number."""
+def _empty_extreme(dtype: str, largest: bool) -> Any:
+    """The result of an empty max (min): the dtype's smallest (largest) number."""
     match kind(dtype):
         case "b":
             return not largest
@@ -146,21 +146,21 @@ def _least(dtype: str, largest: bool) -> Any:
 
 
 def _extreme(values: Sequence[BoundedValue], dtype: str, largest: bool) -> BoundedValue:
-    if _unsure(values):
-        return unknown(_least(dtype, largest))
+    if _is_uncertain(values):
+        return unknown(_empty_extreme(dtype, largest))
     if any(x.v != x.v for x in values):
         return BoundedValue(math.nan)
     if not values:
-        return BoundedValue(_least(dtype, largest))
+        return BoundedValue(_empty_extreme(dtype, largest))
     best = (max if largest else min)(x.v for x in values)
     return BoundedValue(best, max(x.slack for x in values) if finite(best) else 0.0)
 
 
 def _position(values: Sequence[BoundedValue], largest: bool) -> BoundedValue:
-    """The first position of the best value, NaN before all; -1 for none."""
+    """The first position of the extreme value, NaN before all; -1 if there is none."""
     if not values:
         return BoundedValue(-1)
-    if _unsure(values):
+    if _is_uncertain(values):
         return unknown(0)
     for position, x in enumerate(values):
         if x.v != x.v:
@@ -174,7 +174,7 @@ def _position(values: Sequence[BoundedValue], largest: bool) -> BoundedValue:
 
 
 def _condition(values: Sequence[BoundedValue], decisive: bool) -> BoundedValue:
-    """any (``decisive`` true) or all: one sure decisive value settles it, whatever is unknown."""
+    """``any`` (``decisive`` true) or ``all``: one certain decisive value determines it."""
     if any(x.v == decisive and x.slack == 0 for x in values):
         return BoundedValue(decisive)
-    return unknown(not decisive) if _unsure(values) else BoundedValue(not decisive)
+    return unknown(not decisive) if _is_uncertain(values) else BoundedValue(not decisive)

@@ -1,4 +1,4 @@
-"""Holding a result to what the oracle, or anybody else, expects."""
+"""Compares a result with the oracle's answer or with an array."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Answer:
-    """An expected tensor. ``slack`` has its shape: 0 for "exactly this", infinity where any number will do."""
+    """An expected tensor. ``slack`` has its shape: 0 requires this value, infinity permits any number."""
 
     values: Array
     slack: Array
 
     @property
     def exact(self) -> bool:
-        """True where every bit is prescribed."""
+        """True if every bit is prescribed."""
         return not self.slack.any()
 
 
 def assert_agrees(actual: Array, expected: Answer | Array, exact: bool = True) -> None:
-    """Raise AssertionError unless ``actual`` has the dtype, shape and values of ``expected``; NaN equals NaN.
+    """Raise AssertionError unless dtype, shape and values agree with ``expected``; NaN equals NaN.
 
-    An Answer brings its own bounds. Against a plain array: bit for bit where ``exact`` (0.0 and -0.0 are one),
-    else within BOUND of its dtype (f16 2^-8, bf16 2^-5, f32 2^-18, f64 2^-44) times the largest finite magnitude in it.
+    An ``Answer`` has its own bounds. A plain array is compared bit for bit if ``exact`` (0.0 equals -0.0), otherwise
+    within BOUND of its dtype (f16 2^-8, bf16 2^-5, f32 2^-18, f64 2^-44) times its largest finite magnitude.
     """
     actual = np.asarray(actual)
     answer = expected if isinstance(expected, Answer) else _answer(np.asarray(expected), exact)
-    wanted = answer.values
-    assert actual.dtype == wanted.dtype, f"dtype {actual.dtype}, expected {wanted.dtype}"
-    assert actual.shape == wanted.shape, f"shape {actual.shape}, expected {wanted.shape}"
-    for point in np.ndindex(wanted.shape):
-        found, value, slack = actual[point], wanted[point], float(answer.slack[point])
+    values = answer.values
+    assert actual.dtype == values.dtype, f"dtype {actual.dtype}, expected {values.dtype}"
+    assert actual.shape == values.shape, f"shape {actual.shape}, expected {values.shape}"
+    for point in np.ndindex(values.shape):
+        found, value, slack = actual[point], values[point], float(answer.slack[point])
         if not _close(found, value, slack):
             off = f" within {slack:.3g}" if slack else ""
             raise AssertionError(
-                f"at {list(point)}: found {found!r}, expected {value!r}{off}\nfound\n{actual}\nexpected\n{wanted}"
+                f"at {list(point)}: found {found!r}, expected {value!r}{off}\nfound\n{actual}\nexpected\n{values}"
             )
 
 

@@ -1,9 +1,9 @@
-"""One operation on one number at a time, in plain Python, with a running bound on what rounding may have done.
+"""One operation on single numbers, in plain Python, with a running bound on the rounding error.
 
-A ``BoundedValue`` is a Python number that its dtype can hold, and ``slack``: how far a correct implementation, which
-may sum in another order and round otherwise, can be from it. Slack 0 means "these bits"; infinite slack means that
-the language does not say (a comparison within the rounding error, an overflow on the edge, the sign of a float zero
-divided by).
+A ``BoundedValue`` is a Python number that its dtype can represent, and ``slack``: the maximum distance of a correct
+result, which may be accumulated in another order and rounded differently. Slack 0 requires these bits; infinite slack
+means that the language does not define the result (a comparison within the rounding error, an overflow at the limit, a
+division by a float zero of unknown sign).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53, "c64": 24, "c128": 53}
 """Bits of the significand."""
 
 BOUND = {"f16": 2**-8, "bf16": 2**-5, "f32": 2**-18, "f64": 2**-44, "c64": 2**-18, "c128": 2**-44}
-"""What one function (exp, /, logsumexp, ...) may be off by, relative to the magnitude of its operands."""
+"""Error bound of one function (exp, /, logsumexp, ...), relative to the magnitude of its operands."""
 
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 _TINIEST = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 5e-324}
 
 
 class BoundedValue(NamedTuple):
-    """A number and how far from it a correct answer may be."""
+    """A number, and the maximum distance of a correct result from it."""
 
     v: Any
     slack: float = 0.0
 
 
 def unknown(v: Plain) -> BoundedValue:
-    """A value of which the language says nothing but its dtype."""
+    """A value that the language does not define, except its dtype."""
     return BoundedValue(v, math.inf)
 
 
-def settle(x: Plain, dtype: str) -> Any:
-    """A Python number as a dtype holds it: integers wrap, floats round to nearest."""
+def to_dtype(x: Plain, dtype: str) -> Any:
+    """Convert a Python number to a dtype's value: integers wrap, floats round to nearest."""
     match kind(dtype):
         case "b":
             return bool(x)
@@ -65,18 +65,18 @@ def _round(x: float, dtype: str) -> float:
 
 
 def finite(x: Plain) -> bool:
-    """True where x is no infinity and no NaN."""
+    """True if x is neither infinite nor NaN."""
     return cmath.isfinite(x) if isinstance(x, complex) else isinstance(x, int) or math.isfinite(x)
 
 
 def unit(dtype: str) -> float:
-    """What one rounding, done twice in two ways, can change a value by, relative to it."""
+    """The maximum relative difference of two correct roundings of one value."""
     return 4 * 2.0 ** -PRECISION[dtype]
 
 
 def rounded(x: Plain, slack: float, dtype: str, relative: float) -> BoundedValue:
-    """An inexact result: ``x`` rounded to ``dtype``, with its inherited slack and its own of ``relative * |x|``."""
-    v = settle(x, dtype)
+    """Round an inexact result to ``dtype``; its own error ``relative * |x|`` is added to the slack."""
+    v = to_dtype(x, dtype)
     if math.isinf(slack) or math.isnan(slack):
         return unknown(v)
     if not finite(x):
@@ -89,7 +89,7 @@ def rounded(x: Plain, slack: float, dtype: str, relative: float) -> BoundedValue
 
 
 def _exactly(a: Any, b: Any, op: Callable[[Any, Any], Any], result: Any) -> bool:
-    """Whether a float result of + - * lost no bit."""
+    """True if a float result of + - * is exact."""
     if isinstance(a, complex) or isinstance(b, complex):
         parts = [p for z in (complex(a), complex(b), complex(result)) for p in (z.real, z.imag)]
         return all(float(p).is_integer() and abs(p) < 2**11 for p in parts[:4]) and all(
@@ -110,7 +110,7 @@ def multiply(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
     if kind(dtype) == "b":
         return BoundedValue(a.v and b.v, a.slack + b.slack)
     if math.isinf(a.slack) or math.isinf(b.slack):
-        return unknown(settle(0, dtype))
+        return unknown(to_dtype(0, dtype))
     if finite(a.v) and finite(b.v):
         slack = abs(a.v) * b.slack + abs(b.v) * a.slack + a.slack * b.slack
     else:
@@ -121,17 +121,17 @@ def multiply(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
 
 def _ring(a: BoundedValue, b: BoundedValue, dtype: str, op: Callable[[Any, Any], Any], slack: float) -> BoundedValue:
     if kind(dtype) in "iu":
-        return BoundedValue(settle(op(a.v, b.v), dtype), slack)
+        return BoundedValue(to_dtype(op(a.v, b.v), dtype), slack)
     x = op(a.v, b.v)
     if math.isinf(a.slack) or math.isinf(b.slack):
-        return unknown(settle(x, dtype))
+        return unknown(to_dtype(x, dtype))
     if not (finite(a.v) and finite(b.v)):
         return (
-            BoundedValue(settle(x, dtype))
+            BoundedValue(to_dtype(x, dtype))
             if kind(dtype) == "f" and not math.isinf(slack)
-            else unknown(settle(x, dtype))
+            else unknown(to_dtype(x, dtype))
         )
-    result = settle(x, dtype)
+    result = to_dtype(x, dtype)
     if not finite(result):
         return unknown(result)
     return (
@@ -140,7 +140,7 @@ def _ring(a: BoundedValue, b: BoundedValue, dtype: str, op: Callable[[Any, Any],
 
 
 def divide(a: BoundedValue, b: BoundedValue, dtype: str, integers: bool) -> BoundedValue:
-    """a / b; ``integers`` says that both were integers, so that a zero has no sign."""
+    """a / b; ``integers``: both were integers, so a zero has no sign."""
     slack = a.slack + b.slack
     if isinstance(a.v, complex) or isinstance(b.v, complex):
         if b.v == 0 or math.isinf(slack) or abs(b.v) <= 2 * b.slack or not (finite(a.v) and finite(b.v)):
@@ -154,40 +154,44 @@ def divide(a: BoundedValue, b: BoundedValue, dtype: str, integers: bool) -> Boun
     q = a.v / b.v
     if not finite(q) or not finite(b.v):
         return BoundedValue(q) if not (finite(a.v) and finite(b.v)) else unknown(q)
-    if slack == 0 and math.frexp(b.v)[0] in (0.5, -0.5) and Fraction(settle(q, dtype)) == Fraction(a.v) / Fraction(b.v):
-        return BoundedValue(settle(q, dtype))
+    if (
+        slack == 0
+        and math.frexp(b.v)[0] in (0.5, -0.5)
+        and Fraction(to_dtype(q, dtype)) == Fraction(a.v) / Fraction(b.v)
+    ):
+        return BoundedValue(to_dtype(q, dtype))
     return rounded(q, (a.slack + abs(q) * b.slack) / (abs(b.v) - b.slack), dtype, BOUND[dtype])
 
 
 def floor_divide(a: BoundedValue, b: BoundedValue, dtype: str, remainder: bool) -> BoundedValue:
-    """a // b or a % b, rounding down as Python and NumPy do; an integer over 0 gives 0."""
+    """a // b or a % b, rounding down as Python and NumPy do; an integer divided by 0 gives 0."""
     slack = a.slack + b.slack
     if kind(dtype) in "iu":
         v = 0 if b.v == 0 else a.v % b.v if remainder else a.v // b.v
-        return BoundedValue(settle(v, dtype), slack)
+        return BoundedValue(to_dtype(v, dtype), slack)
     if slack or b.v == 0 or not finite(a.v) or not finite(b.v):
         return unknown(math.nan)
     quotient = math.floor(Fraction(a.v) / Fraction(b.v))
     x = Fraction(a.v) - Fraction(b.v) * quotient if remainder else Fraction(quotient)
-    v = settle(float(x), dtype)
+    v = to_dtype(float(x), dtype)
     return BoundedValue(v) if finite(v) and Fraction(v) == x else rounded(float(x), 0.0, dtype, unit(dtype))
 
 
 def power(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
     """a ^ b."""
     if kind(dtype) in "iu":
-        return BoundedValue(settle(pow(a.v, b.v), dtype), a.slack + b.slack) if b.v >= 0 else unknown(0)
+        return BoundedValue(to_dtype(pow(a.v, b.v), dtype), a.slack + b.slack) if b.v >= 0 else unknown(0)
     if math.isinf(a.slack + b.slack) or not finite(a.v) or not finite(b.v):
-        return unknown(settle(math.nan, dtype))
+        return unknown(to_dtype(math.nan, dtype))
     if a.v == 0 and (b.v.real <= 0 or b.slack):
-        return BoundedValue(settle(1.0, dtype)) if b.v == 0 and b.slack == 0 else unknown(settle(math.nan, dtype))
+        return BoundedValue(to_dtype(1.0, dtype)) if b.v == 0 and b.slack == 0 else unknown(to_dtype(math.nan, dtype))
     try:
         x = pow(a.v, b.v)
     except OverflowError:
-        return unknown(settle(math.inf, dtype))
+        return unknown(to_dtype(math.inf, dtype))
     if isinstance(x, complex) and kind(dtype) == "f":
         return BoundedValue(math.nan) if a.slack + b.slack == 0 else unknown(math.nan)
-    v = settle(x, dtype)
+    v = to_dtype(x, dtype)
     whole = kind(dtype) == "f" and a.slack + b.slack == 0 and float(b.v).is_integer() and 0 <= b.v < 8
     if whole and finite(v) and Fraction(a.v) ** int(b.v) == Fraction(v):
         return BoundedValue(v)
@@ -198,7 +202,7 @@ def power(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
 
 
 def extreme(a: BoundedValue, b: BoundedValue, largest: bool) -> BoundedValue:
-    """max(a, b) or min(a, b); NaN wins."""
+    """max(a, b) or min(a, b); NaN takes precedence."""
     if a.v != a.v or b.v != b.v:
         return BoundedValue(math.nan, math.inf if math.isinf(a.slack + b.slack) else 0.0)
     return BoundedValue((max if largest else min)(a.v, b.v), max(a.slack, b.slack))
@@ -215,7 +219,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(op: str, a: BoundedValue, b: BoundedValue) -> BoundedValue:
-    """One comparison; unknown where rounding could turn it."""
+    """One comparison; unknown if rounding could change it."""
     slack = a.slack + b.slack
     holds = bool(_COMPARISONS[op](a.v, b.v))
     unsure = slack > 0 and (math.isinf(slack) or not finite(a.v) or not finite(b.v) or abs(a.v - b.v) <= slack)
@@ -223,7 +227,7 @@ def compare(op: str, a: BoundedValue, b: BoundedValue) -> BoundedValue:
 
 
 def convert(x: BoundedValue, source: str, target: str) -> BoundedValue:
-    """``astype``; a float that the target integer cannot hold is unknown."""
+    """``astype``; a float that the target integer cannot represent is unknown."""
     if source == target:
         return x
     if kind(target) == "b":
@@ -233,9 +237,9 @@ def convert(x: BoundedValue, source: str, target: str) -> BoundedValue:
         if not finite(x.v) or math.isinf(x.slack):
             return unknown(0)
         whole = math.trunc(x.v)
-        certain = math.trunc(x.v - x.slack) == math.trunc(x.v + x.slack) and settle(whole, target) == whole
-        return BoundedValue(whole) if certain else unknown(settle(whole, target))
-    v = settle(x.v, target)
+        certain = math.trunc(x.v - x.slack) == math.trunc(x.v + x.slack) and to_dtype(whole, target) == whole
+        return BoundedValue(whole) if certain else unknown(to_dtype(whole, target))
+    v = to_dtype(x.v, target)
     if kind(target) in "iu" or x.slack == 0 or math.isinf(x.slack):
         return BoundedValue(v, math.inf if finite(x.v) and not finite(v) else x.slack)
     return rounded(x.v, x.slack, target, unit(target))

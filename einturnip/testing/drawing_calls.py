@@ -1,4 +1,4 @@
-"""Drawing calls of functions that are there already."""
+"""Draws calls of functions that have been drawn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CallDrawer(IndexDrawer):
     """Draws calls whose results are read at labels in scope."""
 
     def call(self, scope: Mapping[str, int]) -> Drawn | None:
-        """A call of a function with one result, over labels in scope; None where none fits."""
+        """A call of a function with one result, over labels in scope; None if none fits."""
         fitting = [f for f in self.world.functions if len(f.function.returns) == 1 and not f.made]
         return self.applied(self.pick(fitting), (0,), scope) if fitting else None
 
@@ -37,7 +37,7 @@ class CallDrawer(IndexDrawer):
         scope: Mapping[str, int],
         taken: frozenset[str] = frozenset(),
     ) -> Drawn | None:
-        """A call of the function, its results at labels in scope (but for those that it makes).
+        """A call of the function, with its results at labels in scope, except those that it introduces.
 
         ``taken``: further labels of the statement.
         """
@@ -63,12 +63,12 @@ class CallDrawer(IndexDrawer):
         return self.node(call, *arguments.values(), exact=applicable.exact[results[0]])
 
     def _placed(self, applicable: Applicable) -> tuple[list[str], list[str]]:
-        """The parameters given by place, and those by name; what is neither has its default. Numbers come last."""
+        """The positional and the named parameters; the others take their default. Numbers come last."""
         names = [p.name for p in applicable.function.parameters]
         first = len(names) - len(applicable.numbers)
         end = first + self.pick(range(len(applicable.numbers), -1, -1))
         default = {p.name: p.default for p in applicable.function.parameters}
-        omitted = [x for x in names[end:] if default[x] == applicable.numbers[x] and self.seldom(1)]
+        omitted = [x for x in names[end:] if default[x] == applicable.numbers[x] and self.rarely(1)]
         return names[:end], [name for name in names[end:][::-1] if name not in omitted]
 
     def own_sizes(self, applicable: Applicable) -> dict[str, int]:
@@ -82,12 +82,12 @@ class CallDrawer(IndexDrawer):
         return sizes
 
     def made(self, applicable: Applicable, result: int) -> tuple[str, ...]:
-        """The labels that the function makes."""
+        """The labels that the function introduces."""
         own = self.own_sizes(applicable)
         return tuple(x for x in shown_labels(applicable.function.returns[result]) if x not in own)
 
     def carried_scope(self, applicable: Applicable, results: tuple[int, ...]) -> dict[str, int] | None:
-        """New labels for what some results return of the labels of its arguments."""
+        """New labels for the labels of its arguments that some results return."""
         scope: dict[str, int] = {}
         sizes = self._returned(applicable, results)
         wanted = [*(applicable.rest if self._returns_rest(applicable, results) else ()), *sizes.values()]
@@ -104,7 +104,7 @@ class CallDrawer(IndexDrawer):
     def _labels_for(
         self, applicable: Applicable, results: tuple[int, ...], scope: Mapping[str, int], taken: frozenset[str]
     ) -> tuple[Labels, tuple[str, ...]] | None:
-        """The caller's label for each of the function's, and those for ``...``."""
+        """Map each of the function's labels to the caller's; also return those for ``...``."""
         sizes = self.own_sizes(applicable)
         own: Labels = {}
         free = dict(scope)
@@ -142,7 +142,7 @@ class CallDrawer(IndexDrawer):
         scope: Mapping[str, int],
         taken: frozenset[str],
     ) -> str:
-        """A label for one that the function binds: a new one, or again one that stands for another of its labels."""
+        """A label for one that the function binds: a new one, or one already used for another of its labels."""
         together = [p.labels for p in applicable.function.parameters if p.labels is not None and mine in p.labels]
         beside = {own[x] for labels in together for x in labels if isinstance(x, str) and x in own}
         beside |= {x for labels in together if any(isinstance(y, RestTerm) for y in labels) for x in rest}

@@ -1,4 +1,4 @@
-"""Drawing one equation, in each of the forms that the language has."""
+"""Draws one equation, in each of the language's forms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from einturnip.testing.terms import (
 
 
 class DrawnEquation(NamedTuple):
-    """A statement without its name, and what it makes. ``replaces``: the name that it must have."""
+    """A statement without its name, and its shape. ``replaces``: the name that it must have."""
 
     statement: DrawnStatement
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class EquationDrawer(TermDrawer):
         return self.pick(wanted)() or self.equation(self.pick((1, 0)))
 
     def equation(self, rank: int) -> DrawnEquation:
-        """Labels on the left, mostly the axes of some tensor in any order, and a term over them."""
+        """Labels on the left, usually the axes of some tensor in any order, and a term over them."""
         scope = self.left_scope(rank)
         body = self.number_term(scope, 3) if self.pick((True,) * 5 + (False,)) else self.condition(scope, 2)
         bounds = self.bounds(scope, (body.term,), scope)
@@ -78,12 +78,12 @@ class EquationDrawer(TermDrawer):
         return scope
 
     def _shapes(self, rank: int) -> list[tuple[int, ...]]:
-        """Shapes of what could be read, and () for any sizes."""
+        """Shapes of readable tensors, and () for any sizes."""
         shapes = [t.shape for t in self.names.values() if t.shape]
         return [*(s for s in shapes if len(s) == rank), *shapes, *shapes, ()]
 
     def _hints(self, scope: Mapping[str, int]) -> tuple[str, ...]:
-        if not self.may("hints", 3):
+        if not self.uses("hints", 3):
             return ()
         tiles = [f"@tile({label} = 2)" for label in scope] + [f"@tile({label} = 2 parts)" for label in scope]
         return (self.pick((*tiles, "@keep", "@recompute")),)
@@ -91,7 +91,7 @@ class EquationDrawer(TermDrawer):
     # --- Einstein's convention --------------------------------------------------------------------------------------
 
     def einstein(self) -> DrawnEquation | None:
-        """A product whose labels missing on the left are summed."""
+        """A product in which labels missing on the left are summed."""
         scope: dict[str, int] = {}
         body: Drawn | None = None
         for _ in range(self.pick((2, 1, 3))):
@@ -116,7 +116,7 @@ class EquationDrawer(TermDrawer):
         for size in self.shape(drawn):
             fitting: list[Position] = [x for x, s in scope.items() if s == size]
             pairs = [(x, y) for x, s in scope.items() for y, t in scope.items() if x != y and s + t - 1 == size]
-            if pairs and self.may("indices"):
+            if pairs and self.uses("indices"):
                 a, b = self.pick(pairs)
                 positions.append(BinaryTerm("+", IndexTerm(a), IndexTerm(b)))
                 continue
@@ -155,7 +155,7 @@ class EquationDrawer(TermDrawer):
         return DrawnEquation(DrawnStatement("", tuple(left), body.term), tuple(shape), body.exact)
 
     def _key(self, groups: int, scope: Mapping[str, int], own: list[str]) -> Drawn | None:
-        """An integer below ``groups`` that hangs on one of the aggregation's labels."""
+        """An integer below ``groups`` that depends on one of the aggregation's labels."""
         known = [x for x in self.tensors() if self.is_below(x, groups) and self.can_access(x, scope)]
         if known and self.pick((True, True, False)):
             found = self.access(self.pick(known), scope, guards=False)
@@ -168,7 +168,7 @@ class EquationDrawer(TermDrawer):
     # --- slices -----------------------------------------------------------------------------------------------------
 
     def sliced(self) -> DrawnEquation | None:
-        """``Y[:, j] = X[1:3, j] * V[:2]``: one or two tensors, some axes of each sliced."""
+        """``Y[:, j] = X[1:3, j] * V[:2]``: one or two tensors, each with some axes sliced."""
         fitting = [x for x in self.tensors() if any(self.shape(x))]
         if not fitting:
             return None
@@ -177,7 +177,7 @@ class EquationDrawer(TermDrawer):
         body = self._sliced_access(self.pick(fitting), slices, scope)
         if body is None:
             return None
-        more = self._sliced_access(self.pick(fitting), slices, scope) if self.seldom(1) else None
+        more = self._sliced_access(self.pick(fitting), slices, scope) if self.rarely(1) else None
         if more and self.compatible(body, more):
             op = self.pick("*+") if more.type.dtype != "bool" else "*"
             body = self.node(BinaryTerm(op, body.term, more.term), body, more)
@@ -193,11 +193,11 @@ class EquationDrawer(TermDrawer):
         return DrawnEquation(DrawnStatement("", tuple(left), body.term), tuple(shape), body.exact)
 
     def _last_colon(self, left: list[Left]) -> int:
-        """Where the next colon may stand: after those that are there."""
+        """The first position for the next colon: after the present ones."""
         return max((k + 1 for k, x in enumerate(left) if isinstance(x, ColonTerm)), default=0)
 
     def _sliced_access(self, drawn: Drawn, slices: list[int], scope: dict[str, int]) -> Drawn | None:
-        """A tensor with slices of the sizes so far, as many as it has room for, and labels on its other axes."""
+        """A tensor with slices of the sizes so far, as many as it has axes for, and labels on its other axes."""
         assert isinstance(drawn.term, AccessTerm)
         first, used = not slices, 0
         positions: list[Position] = []
@@ -223,7 +223,7 @@ class EquationDrawer(TermDrawer):
     # --- slices replaced --------------------------------------------------------------------------------------------
 
     def replacement(self, within: frozenset[str] | None = None) -> DrawnEquation | None:
-        """``H[t, d] = h[d]``: a tensor with one slice anew."""
+        """``H[t, d] = h[d]``: a tensor with one slice replaced."""
         fitting = [x for x in self.tensors() if self.shape(x) and 0 not in self.shape(x)]
         if within is not None:
             fitting = [x for x in fitting if self.name(x) in within]
@@ -254,7 +254,7 @@ class EquationDrawer(TermDrawer):
         return DrawnEquation(statement, shape, old.exact and body.exact, self.name(old))
 
     def as_type(self, drawn: Drawn, wanted: Type) -> Drawn | None:
-        """The term cast to a type, if that can be."""
+        """The term cast to a type; None if that is impossible."""
         if drawn.type == wanted:
             return drawn
         narrowed = kind(drawn.type.dtype) == "c" and kind(wanted.dtype) != "c"
@@ -266,7 +266,7 @@ class EquationDrawer(TermDrawer):
             return None  # a literal that does not fit is an error
         return self.node(FunctionTerm(wanted.dtype, (drawn.term,)), drawn)
 
-    # --- axes put together ------------------------------------------------------------------------------------------
+    # --- concatenated axes -------------------------------------------------------------------------------------------
 
     def concatenation(self) -> DrawnEquation | None:
         """``Z[i | j, d] = X[i, d] | Y[j, d]``."""
@@ -299,7 +299,7 @@ class EquationDrawer(TermDrawer):
         return DrawnEquation(statement, tuple(shape), all(p.exact for p in parts))
 
     def _anchored(self, scope: Mapping[str, int]) -> Drawn | None:
-        """A tensor on whose axes the labels stand."""
+        """A tensor with these labels on its axes."""
         wanted = sorted(scope.values())
         fitting = [x for x in self.tensors() if sorted(self.shape(x)) == wanted]
         if not fitting:
@@ -335,7 +335,7 @@ class EquationDrawer(TermDrawer):
     # --- functions --------------------------------------------------------------------------------------------------
 
     def calling(self) -> DrawnEquation | None:
-        """``Y[s, e] = f(X[s, d])``, which may make labels."""
+        """``Y[s, e] = f(X[s, d])``, which may introduce labels."""
         fitting = [f for f in self.world.functions if len(f.function.returns) == 1]
         if not fitting:
             return None
@@ -360,11 +360,11 @@ class EquationDrawer(TermDrawer):
         return DrawnEquation(DrawnStatement("", tuple(left), call.term), tuple(shape), call.exact)
 
     def _misnamed(self, labels: Sequence[str], sizes: Sequence[int]) -> bool:
-        """True where a label carries the name of a dim of another size."""
+        """True if a label has the name of a dim of another size."""
         return any(self.sizes.get(x, size) != size for x, size in zip(labels, sizes, strict=True))
 
     def rebinding(self, name: str) -> DrawnEquation | None:
-        """A new version of a tensor with the shape and dtype of the old."""
+        """A new version of a tensor with the shape and dtype of the old one."""
         old, scope = self.names[name], dict[str, int]()
         if any(self.new_label(scope, frozenset(scope), size) is None for size in old.shape):
             return None

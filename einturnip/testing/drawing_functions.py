@@ -1,4 +1,4 @@
-"""Drawing a function for tensors that are there, to be called with these and others like them."""
+"""Draws a function whose parameters have the shapes and types of existing tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from einturnip.testing.drawing_base import Applicable, Draw, Drawer, DrawingContext, Drawn, DrawnTensor
 from einturnip.testing.drawing_steps import StepDrawer
 from einturnip.testing.kinds import type_of
-from einturnip.testing.labels import accesses, free_labels, has_rest, rewritten, shown_labels, standing
+from einturnip.testing.labels import accesses, free_labels, has_rest, plain_indices, rewritten, shown_labels
 from einturnip.testing.terms import (
     AccessTerm,
     DrawnParameter,
@@ -22,12 +22,12 @@ from einturnip.testing.terms import (
 )
 
 OWN = ("a", "i", "b", "n", "c", "d", "e", "f", "g", "h")
-"""Labels of parameters: some that callers use as well, and one that is a dim outside."""
+"""Labels of parameters: some that callers also use, and one that is a dim outside."""
 
 
 @dataclass
 class _Signature:
-    """The parameters as they are drawn."""
+    """The parameters drawn so far."""
 
     parameters: list[DrawnParameter] = field(default_factory=list)
     given: dict[str, DrawnTensor] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Signature:
 
 
 def draw_function(draw: Draw, world: DrawingContext, name: str) -> Applicable | None:
-    """A function over tensors like some that there are; None where there are none."""
+    """A function over tensors like existing ones; None if there are none."""
     drawer = Drawer(draw, world)
     signature = _Signature()
     for parameter in ("A", "X", "Y")[: drawer.pick((1, 2, 3))]:
@@ -78,7 +78,7 @@ def draw_function(draw: Draw, world: DrawingContext, name: str) -> Applicable | 
 
 
 def _add_tensor(drawer: Drawer, signature: _Signature, name: str) -> None:
-    """A parameter like one of the tensors, its leading axis perhaps among ``...``."""
+    """Add a parameter like one of the tensors; its leading axes may be ``...``."""
     fitting = [t for t in drawer.names.values() if t.shape and t.type.strength != "python"]
     if not fitting:
         return
@@ -99,17 +99,17 @@ def _add_tensor(drawer: Drawer, signature: _Signature, name: str) -> None:
 
 
 def _add_scalars(drawer: Drawer, signature: _Signature) -> None:
-    """Perhaps a scalar that takes labels point by point, a number, and a size."""
+    """Possibly add a scalar that takes labels point by point, a number, and a size."""
     points = [t for t in drawer.names.values() if t.type.strength == "strong" and t.type.dtype != "bool"]
-    if points and drawer.seldom(3):
+    if points and drawer.rarely(3):
         signature.parameters.append(DrawnParameter("x"))
         signature.given["x"] = drawer.pick(points)._replace(shape=(), below=None)
     numbers: list[DrawnParameter] = []
-    if drawer.seldom(3):
+    if drawer.rarely(3):
         value = drawer.pick((NumberTerm(0.5), NumberTerm(2)))
         numbers.append(DrawnParameter("eps", None, drawer.pick((value, None, NumberTerm(1.5)))))
         signature.numbers["eps"] = value
-    if drawer.seldom(3):
+    if drawer.rarely(3):
         size = drawer.pick((2, 1, 3))
         numbers.append(DrawnParameter("w", None, drawer.pick((None, NumberTerm(size)))))
         signature.numbers["w"], signature.counts["w"] = NumberTerm(size), (size, size)
@@ -117,15 +117,15 @@ def _add_scalars(drawer: Drawer, signature: _Signature) -> None:
 
 
 def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str, int]]:
-    """A term over some labels of the parameters and perhaps a label that the function makes, with its size."""
+    """A term over the parameters' labels and possibly an introduced label, with the sizes of labels."""
     drawer = steps.drawer()
     drawer.labels_as_dims = True  # what is returned is over the parameters' labels: in an index their names are labels
     labels = drawer.pick_some(tuple(signature.sizes))
     scope = {x: signature.sizes[x] for x in labels}
-    made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.seldom(3) else None
+    made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.rarely(3) else None
     term = drawer.number_term(scope, 2)
     shown = shown_labels(term.term)
-    alone = {label for _, _, label in standing(term.term)}  # a name that stands in arithmetic only is a size
+    alone = {label for _, _, label in plain_indices(term.term)}  # a name that stands in arithmetic only is a size
     sized = made not in shown or drawer.is_sized(str(made), scope, (term.term,))
     rests = not signature.rest or any(a.name in signature.resting for a, _ in accesses(term.term))
     if free_labels(term.term) <= alone and sized and rests:
@@ -139,7 +139,7 @@ def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str
 
 
 def _with_rest(steps: list[Step], resting: frozenset[str]) -> tuple[list[Step], frozenset[str]] | None:
-    """The steps with ``...`` wherever a tensor is made of one that has it, and the names of these; None if in vain."""
+    """Add ``...`` to every tensor computed from one that has it; None if impossible."""
     drawn: list[Step] = []
     for step in steps:
         if not resting:

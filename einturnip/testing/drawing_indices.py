@@ -1,4 +1,4 @@
-"""Drawing what stands between the brackets of an access."""
+"""Draws the indices of an access."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ class IndexDrawer(Drawer):
     """Draws accesses over the labels in scope."""
 
     def integer(self, scope: Mapping[str, int]) -> Drawn:
-        """An integer term without rounding, whatever its range."""
+        """An integer term without rounding, of any range."""
         raise NotImplementedError
 
     def access(self, drawn: Drawn, scope: Mapping[str, int], guards: bool = True) -> Drawn:
-        """A tensor at labels in scope, or at indices made of them."""
+        """A tensor at labels in scope, or at indices computed from them."""
         assert isinstance(drawn.term, AccessTerm)
         positions = tuple(self.position(size, scope, drawn, guards) for size in self.shape(drawn))
         return self.node(AccessTerm(drawn.term.name, positions), drawn)
 
     def can_access(self, drawn: Drawn, scope: Mapping[str, int]) -> bool:
-        """Whether there is an index for each axis."""
+        """True if there is an index for each axis."""
         sizes = set(scope.values())
         return all(size in sizes or (size and "indices" in self.world.features) for size in self.shape(drawn))
 
     def position(self, size: int, scope: Mapping[str, int], of: Drawn, guards: bool) -> Position:
-        """An index for an axis; mostly a label alone."""
+        """An index for an axis; usually a label alone."""
         alone = [x for x, s in scope.items() if s == size]
-        if guards and self.may("guards", 9):
+        if guards and self.uses("guards", 9):
             return self.guarded(scope, of)
-        if size and self.may("gathers", 6):
+        if size and self.uses("gathers", 6):
             return self.gathered(size, scope)
         makers = [maker for maker in self._affine_makers(size, scope) if "indices" in self.world.features]
-        if alone and not (makers and self.seldom(3)):
+        if alone and not (makers and self.rarely(3)):
             return self.pick(alone)  # type: ignore[no-any-return]
         maker: Callable[[], Position] = self.pick(makers)
         return maker()
 
     def _affine_makers(self, size: int, scope: Mapping[str, int]) -> list[Callable[[], Position]]:
-        """What may index an axis without leaving it, the simplest first."""
+        """Functions that draw indices within an axis, the simplest first."""
         if size == 0 or 0 in scope.values():
             return [lambda: self.constant(size)] if size else []
         makers: list[Callable[[], Position]] = [lambda: self.constant(size)]
@@ -88,15 +88,15 @@ class IndexDrawer(Drawer):
     # --- affine indices ---------------------------------------------------------------------------------------------
 
     def constant(self, size: int) -> Term:
-        """A number on the axis; a loop's variable where it is."""
+        """A number on the axis, or a loop's variable if it is on the axis."""
         counts = [name for name, (_, most) in self.counts.items() if most < size]
         if counts and self.pick((True, True, False)):
             return SizeTerm(self.pick(counts))
         return self.number(self.pick(range(size)))
 
     def number(self, value: int) -> Term:
-        """A number in index arithmetic, perhaps by a size."""
-        if self.labels_as_dims or not self.sizes or not self.seldom(4):
+        """A number in index arithmetic, possibly in terms of a size."""
+        if self.labels_as_dims or not self.sizes or not self.rarely(4):
             return NumberTerm(value) if value >= 0 else UnaryTerm("-", NumberTerm(-value))
         name = self.pick(self.sizes)
         less = self.sizes[name] - value
@@ -128,7 +128,7 @@ class IndexDrawer(Drawer):
         least = max(2, math.ceil(extent / size))
         return BinaryTerm("//", IndexTerm(label), NumberTerm(least + self.pick((0, 1))))
 
-    # --- indices that are data, or leave the axis -------------------------------------------------------------------
+    # --- gathers and guards ------------------------------------------------------------------------------------------
 
     def guarded(self, scope: Mapping[str, int], of: Drawn) -> Position:
         """``i - 1 ? 0``."""
@@ -164,7 +164,7 @@ class IndexDrawer(Drawer):
         return BinaryTerm("%", found, NumberTerm(size))
 
     def is_below(self, drawn: Drawn, size: int) -> bool:
-        """Whether a tensor's values are known to index an axis of that size."""
+        """True if a tensor's values are known to index an axis of that size."""
         assert isinstance(drawn.term, AccessTerm)
         below = self.names[drawn.term.name].below
         return below is not None and below <= size

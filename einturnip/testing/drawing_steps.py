@@ -1,4 +1,4 @@
-"""Drawing statements one after another: equations under names, several results, loops."""
+"""Draws a sequence of statements: named equations, several results, loops."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from einturnip.testing.terms import (
 class StepDrawer:
     """Draws the statements of a program, a function or a loop.
 
-    ``kept``: the names from before a loop, which keep shape and dtype in it. ``fixed``: names that are not defined
-    anew. ``depth``: of loops.
+    ``kept``: names from before a loop, which keep shape and dtype in it. ``fixed``: names that must not be redefined.
+    ``depth``: the number of enclosing loops.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class StepDrawer:
         self.defined: list[str] = []
 
     def step(self) -> None:
-        """One more statement."""
+        """Draw one more statement."""
         forms = ["equation"] * 6
         forms += ["loop"] * 2 * ("loops" in self.world.features and self.depth < 2)
         forms += ["several"] * any(len(f.function.returns) > 1 for f in self.world.functions)
@@ -59,7 +59,7 @@ class StepDrawer:
                 self._equation()
 
     def drawer(self) -> EquationDrawer:
-        """Draws over what is defined so far."""
+        """A drawer over the names defined so far."""
         return EquationDrawer(self.draw, replace(self.world, names=self.names))
 
     def define(self, name: str, statement: DrawnStatement, shape: tuple[int, ...], exact: bool) -> None:
@@ -82,7 +82,7 @@ class StepDrawer:
         if rebound and drawer.pick((True, False)):
             name = drawer.pick(sorted(rebound))
             drawn = drawer.rebinding(name)
-        elif rebound and drawer.may("replacements"):
+        elif rebound and drawer.uses("replacements"):
             drawn = drawer.replacement(rebound)
         if drawn is None:
             drawn = drawer.statement()
@@ -145,7 +145,7 @@ class StepDrawer:
         self.steps.append(loop)
 
     def _start_total(self, drawer: EquationDrawer) -> str:
-        """A tensor of literal zeros that the loop adds to, so that its dtype gives way."""
+        """A tensor of literal zeros to which the loop adds, so that its dtype is taken from the sum."""
         scope = drawer.left_scope(drawer.pick((1, 0)))
         statement = DrawnStatement("", drawer.bounds(scope, (NumberTerm(0),), scope), NumberTerm(0))
         name = f"{'wvy'[self.depth]}{len(self.steps)}"

@@ -1,4 +1,4 @@
-"""Drawing terms: grown from their leaves, so that every operator gets operands that it takes."""
+"""Draws terms from their leaves up, so that every operator gets operands of types that it accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from einturnip.testing.terms import (
 
 
 def _divides(term: Term) -> bool:
-    """Whether there is a quotient or remainder in a term, which a label or size of 0 may make nothing of."""
+    """True if a term contains a quotient or remainder, which a label or size of 0 may make undefined."""
     return (isinstance(term, BinaryTerm) and term.op in ("//", "%")) or any(map(_divides, children(term)))
 
 
@@ -41,7 +41,7 @@ class TermDrawer(CallDrawer):
         return found if fits else self.node(NumberTerm(1))
 
     def number_term(self, scope: Mapping[str, int], fuel: int) -> Drawn:
-        """A term that is no condition."""
+        """A term that is not a condition."""
         if fuel <= 0:
             return self._leaf(scope)
         grow = self.pick(
@@ -56,7 +56,7 @@ class TermDrawer(CallDrawer):
         accesses = self._accesses(scope, lambda t: t.dtype != "bool")
         choices: list[Any] = ["access"] * 6 * bool(accesses) + ["number"] + ["index"] * bool(scope)
         hidden = [name for name in (*self.counts, *self.sizes) if name not in scope]
-        called = self.call(scope) if self.world.functions and self.seldom(2) else None
+        called = self.call(scope) if self.world.functions and self.rarely(2) else None
         if called and called.type.dtype != "bool":
             return called
         match self.pick(choices + ["size"] * bool(hidden)):
@@ -151,7 +151,7 @@ class TermDrawer(CallDrawer):
                 return self._comparison(scope, fuel - 1, 2)
 
     def _comparison(self, scope: Mapping[str, int], fuel: int, length: int) -> Drawn:
-        """A chain of comparisons of exact terms: what rounding may turn tells nothing."""
+        """A chain of comparisons of exact terms, since rounding may change others."""
         first = self._exact_leaf(scope)
         terms, ops = [first], []
         while len(terms) < length:
@@ -171,7 +171,7 @@ class TermDrawer(CallDrawer):
         return x if x.type.dtype != "bool" else self.node(FunctionTerm("i64", (x.term,)), x)
 
     def _summand(self, scope: Mapping[str, int], fuel: int) -> Drawn:
-        """What an aggregation takes: mostly a number, and a condition to be counted."""
+        """The body of an aggregation: usually a number, or a condition to be counted."""
         return self.number_term(scope, fuel) if self.pick((True,) * 5 + (False,)) else self.condition(scope, fuel)
 
     def fold(self, scope: Mapping[str, int], op: str | None, body: Callable[[Mapping[str, int]], Drawn]) -> Drawn:
@@ -196,16 +196,16 @@ class TermDrawer(CallDrawer):
         return self.node(AggregateTerm(op, bounds, x.term, asked), x, exact=op not in ("mean", "logsumexp"))
 
     def _varying(self, inner: dict[str, int], own: list[str]) -> dict[str, BoundTerm]:
-        """Perhaps a loop's variable as the size of the last label, which then ranges as far as it ever does."""
+        """Possibly a loop's variable as the size of the last label, whose range is then the maximum."""
         fitting = [name for name, (_, most) in self.counts.items() if most <= 4]
-        if not (own and fitting and own[-1] not in self.sizes and self.seldom(2)):
+        if not (own and fitting and own[-1] not in self.sizes and self.rarely(2)):
             return {}
         name, more = self.pick(fitting), self.pick((1, 0))
         inner[own[-1]] = self.counts[name][1] + more
         return {own[-1]: BoundTerm(own[-1], BinaryTerm("+", SizeTerm(name), NumberTerm(1)) if more else SizeTerm(name))}
 
     def operators(self, x: Drawn) -> list[str]:
-        """The aggregations that take a term."""
+        """The aggregations that accept a term."""
         if x.type.dtype == "bool":
             return ["sum"]
         if kind(x.type.dtype) == "c":

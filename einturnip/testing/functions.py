@@ -1,4 +1,4 @@
-"""The elementwise functions of the language, a number at a time: in double precision, rounded once."""
+"""The elementwise functions of the language on single numbers: in double precision, rounded once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.testing.arithmetic import BOUND, BoundedValue, finite, rounded, settle, unknown
+from einturnip.testing.arithmetic import BOUND, BoundedValue, finite, rounded, to_dtype, unknown
 from einturnip.testing.promotion import kind
 
 
@@ -42,7 +42,7 @@ SMOOTH: dict[str, Callable[[float], float]] = {
     "erf": math.erf,
     "softplus": _softplus,
 }
-"""Functions whose result rounds."""
+"""Functions whose result is rounded."""
 
 STEPS: dict[str, Callable[[Any], Any]] = {
     "sign": lambda x: x if x != x else (x > 0) - (x < 0),
@@ -50,7 +50,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
     "ceil": lambda x: math.ceil(x) if finite(x) else x,
     "round": lambda x: round(x) if finite(x) else x,
 }
-"""Functions that jump: unknown where rounding could cross the jump."""
+"""Functions with jumps: unknown if rounding could cross one."""
 
 FOLDS: dict[str, Callable[[Any], Any]] = {
     "-": lambda x: -x,
@@ -60,7 +60,7 @@ FOLDS: dict[str, Callable[[Any], Any]] = {
     "real": lambda x: x.real,
     "imag": lambda x: x.imag,
 }
-"""Functions that keep distances and need no rounding (but for the modulus of a complex number)."""
+"""Functions that do not increase distances; exact, except the modulus of a complex number."""
 
 _COMPLEX: dict[str, Callable[[complex], complex]] = {
     "exp": cmath.exp,
@@ -70,11 +70,11 @@ _COMPLEX: dict[str, Callable[[complex], complex]] = {
 }
 
 _CANCELLING = frozenset({"gelu", "silu", "tan"})
-"""Computed as a product or quotient with one factor that cancels: off by a fraction of the argument too."""
+"""Functions with an error relative to the argument, because one factor cancels."""
 
 
 def apply_function(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
-    """A function of one argument that has been converted to ``dtype``'s own precision."""
+    """A function of one argument, which has been converted to ``dtype``'s precision."""
     with np.errstate(all="ignore"):
         if name in FOLDS:
             return _fold(name, x, dtype)
@@ -88,11 +88,11 @@ def _fold(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     if name == "abs" and isinstance(x.v, complex):
         exact = x.slack == 0 and 0 in (x.v.real, x.v.imag)
         return BoundedValue(v) if exact else rounded(v, x.slack, dtype, BOUND[dtype])
-    return BoundedValue(settle(v, dtype), x.slack)
+    return BoundedValue(to_dtype(v, dtype), x.slack)
 
 
 def _step(function: Callable[[Any], Any], x: BoundedValue, dtype: str) -> BoundedValue:
-    v = settle(function(x.v), dtype)
+    v = to_dtype(function(x.v), dtype)
     if x.slack == 0:
         return BoundedValue(v)
     if math.isinf(x.slack) or not finite(x.v) or function(x.v - x.slack) != function(x.v + x.slack):
@@ -107,7 +107,7 @@ def _smooth(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     y = function(x.v)
     if not finite(x.v) or (not finite(y) and x.slack == 0):
         edge = math.isinf(y) and finite(x.v) and x.v != (-1 if name == "log1p" else 0)
-        return unknown(y) if edge else BoundedValue(settle(y, dtype))
+        return unknown(y) if edge else BoundedValue(to_dtype(y, dtype))
     spread = max(abs(function(x.v + side) - y) for side in (x.slack, -x.slack)) if x.slack else 0.0
     if x.slack > 0.25 and name in ("sin", "cos", "tan"):
         return unknown(y)
@@ -117,11 +117,11 @@ def _smooth(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
 
 def _smooth_complex(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     if x.slack or not finite(x.v):
-        return unknown(settle(math.nan, dtype))
+        return unknown(to_dtype(math.nan, dtype))
     try:
         return rounded(_COMPLEX[name](x.v), BOUND[dtype], dtype, BOUND[dtype])
     except (OverflowError, ValueError):
-        return unknown(settle(math.nan, dtype))
+        return unknown(to_dtype(math.nan, dtype))
 
 
 COMPLEX_FUNCTIONS = frozenset(_COMPLEX)

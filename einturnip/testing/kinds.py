@@ -1,4 +1,4 @@
-"""The type of every term and name, found from those of the inputs, without values or sizes."""
+"""The type of every term and name, inferred from the inputs' types, without values or sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def types_of(program: DrawnProgram) -> dict[str, Type]:
 
 
 def types_after(steps: Iterable[Step], names: Types) -> dict[str, Type]:
-    """The types of all names after some steps, from those before."""
+    """The types of all names after some steps."""
     types = dict(names)
     for step in steps:
         match step:
@@ -63,9 +63,9 @@ def types_after(steps: Iterable[Step], names: Types) -> dict[str, Type]:
 
 
 def carried_types(loop: DrawnLoop, names: Types) -> dict[str, Type]:
-    """The types that the names from before a loop have in it and after it.
+    """The types that names from before a loop have in it and after it.
 
-    They keep what they had; but a dtype from literals alone gives way to what the loop makes of it.
+    Types stay the same, except that a dtype from literals alone becomes that of the loop's result.
 
     Raises:
         TypeError: a loop changes a dtype.
@@ -84,7 +84,7 @@ def carried_types(loop: DrawnLoop, names: Types) -> dict[str, Type]:
 
 
 def statement_type(statement: DrawnStatement, names: Types) -> Type:
-    """The type of a statement's tensor. What is assigned is a value, no longer a Python number."""
+    """The type of a statement's tensor, which is an array and no longer a Python number."""
     of = reduce(promotion.common, (_part_type(part, names) for part in parts_of(statement, {})))
     if any(isinstance(x, FixedTerm) for x in statement.bounds):
         of = promotion.choice(Type("bool", "soft"), of, names[statement.name])
@@ -100,10 +100,10 @@ def _part_type(part: DrawnStatement, names: Types) -> Type:
 
 
 def type_of(term: Term, names: Types) -> Type:
-    """The type of a term, from the types of the names in it.
+    """The type of a term, from the types of its names.
 
     Raises:
-        TypeError: an operator does not take what it is given.
+        TypeError: an operator does not accept its operands' types.
     """
     match term:
         case NumberTerm(value=value):
@@ -139,7 +139,7 @@ def type_of(term: Term, names: Types) -> Type:
 
 
 def parameter_types(call: CallTerm, names: Types) -> dict[str, Type]:
-    """The types of a function's parameters in one call: what they are given, a tensor being no Python number."""
+    """The types of a function's parameters in one call; a number given for a tensor is an array."""
     types = {}
     given = arguments_of(call)
     for parameter in call.function.parameters:

@@ -1,4 +1,4 @@
-"""Which labels a drawn term has: where they stand, in which order, and what a call does with them."""
+"""The labels of a drawn term: their positions, their order, and their mapping by calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from einturnip.testing.terms import (
 
 
 def children(term: Term) -> tuple[Term, ...]:
-    """The direct subterms (sizes written in bounds and slices are not among them)."""
+    """The direct subterms, without the sizes written in bounds and slices."""
     match term:
         case NumberTerm() | SizeTerm() | IndexTerm():
             return ()
@@ -51,7 +51,7 @@ def children(term: Term) -> tuple[Term, ...]:
 
 
 def position_terms(position: Position) -> tuple[Term, ...]:
-    """The terms in one place of an access's brackets."""
+    """The terms in one index of an access."""
     match position:
         case str() | SliceTerm() | GroupTerm() | RestTerm():
             return ()
@@ -62,7 +62,7 @@ def position_terms(position: Position) -> tuple[Term, ...]:
 
 
 def rewritten(term: Term, change: Callable[[Term], Term]) -> Term:
-    """The term with ``change`` made to each subterm, the inner ones first; itself where nothing changes."""
+    """Apply ``change`` to each subterm, inner ones first; returns the same object if nothing changes."""
     inner = tuple(rewritten(c, change) for c in children(term))
     if any(new is not old for new, old in zip(inner, children(term), strict=True)):
         term = _with_children(term, inner)
@@ -93,7 +93,7 @@ def _with_children(term: Term, inner: tuple[Term, ...]) -> Term:
 
 
 def _with_terms(position: Position, inner: list[Term]) -> Position:
-    """The position with its terms taken off the front of ``inner``."""
+    """The position with its terms taken from the front of ``inner``."""
     match position:
         case str() | SliceTerm() | GroupTerm() | RestTerm():
             return position
@@ -146,7 +146,7 @@ def _shown_at(position: Position) -> Iterator[str]:
 
 
 def free_labels(term: Term) -> frozenset[str]:
-    """Labels that the term uses, in accesses or as numbers, and does not bind itself."""
+    """The labels that the term uses, in accesses or as numbers, and does not bind itself."""
     match term:
         case IndexTerm(label=label):
             return frozenset((label,))
@@ -162,7 +162,7 @@ def free_labels(term: Term) -> frozenset[str]:
 
 
 def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[AccessTerm, frozenset[str]]]:
-    """Every access in the term, with the labels that are bound between."""
+    """Every access in the term, with the labels bound around it."""
     if isinstance(term, AggregateTerm):
         hidden |= {b.label for b in term.bounds}
     if isinstance(term, CallTerm):
@@ -173,8 +173,8 @@ def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple
         yield from accesses(child, hidden)
 
 
-def standing(term: Term) -> Iterator[tuple[str, int, str]]:
-    """(tensor, axis, label) for each label that the term does not bind itself, where it stands on an axis alone."""
+def plain_indices(term: Term) -> Iterator[tuple[str, int, str]]:
+    """(tensor, axis, label) for each free label of the term that is an index on its own."""
     for access, hidden in accesses(term):
         for axis, position in enumerate(x for x in access.indices if not isinstance(x, RestTerm)):
             if isinstance(position, str) and position not in hidden:
@@ -182,7 +182,7 @@ def standing(term: Term) -> Iterator[tuple[str, int, str]]:
 
 
 def calls(term: Term) -> Iterator[CallTerm]:
-    """Every call in the term, but those inside the functions."""
+    """Every call in the term, without those inside the functions."""
     if isinstance(term, CallTerm):
         yield term
     for child in children(term):
@@ -190,15 +190,15 @@ def calls(term: Term) -> Iterator[CallTerm]:
 
 
 def has_rest(term: Term) -> bool:
-    """True where ``...`` stands in the term."""
+    """True if the term contains ``...``."""
     return any(isinstance(x, RestTerm) for access, _ in accesses(term) for x in access.indices)
 
 
-# --- what a call does with labels -------------------------------------------------------------------------------------
+# --- how a call maps labels -------------------------------------------------------------------------------------------
 
 
 def arguments_of(call: CallTerm) -> dict[str, Term]:
-    """What each parameter is given, by place, by name or by default."""
+    """The argument of each parameter, by position, name or default."""
     given = dict(zip((p.name for p in call.function.parameters), call.arguments, strict=False)) | dict(call.named)
     return {p.name: given[p.name] if p.name in given else _default(p.default) for p in call.function.parameters}
 
@@ -209,7 +209,7 @@ def _default(term: Term | None) -> Term:
 
 
 def label_map(call: CallTerm) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The caller's label for each label of the parameters, and those that ``...`` stands for."""
+    """The caller's label for each label of the parameters, and the labels that ``...`` denotes."""
     given, own_to_callers, rest = arguments_of(call), dict[str, str](), tuple[str, ...]()
     for parameter in call.function.parameters:
         if parameter.labels is None:
@@ -227,12 +227,12 @@ def label_map(call: CallTerm) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def returned_labels(call: CallTerm) -> tuple[str, ...]:
-    """The function's own labels of what it returns, in the order of its axes; ``...`` not among them."""
+    """The function's own labels of its result, in axis order, without ``...``."""
     return shown_labels(call.function.returns[call.result])
 
 
 def made_labels(call: CallTerm) -> tuple[str, ...]:
-    """Those of what the function returns that stand for none of the caller's labels."""
+    """The labels of the function's result that correspond to none of the caller's labels."""
     own, _ = label_map(call)
     return tuple(x for x in returned_labels(call) if x not in own)
 
@@ -245,7 +245,7 @@ def scalar_labels(call: CallTerm) -> tuple[str, ...]:
 
 
 def result_labels(call: CallTerm) -> tuple[str, ...]:
-    """The labels of a call, once each: the caller's for those returned, and those that the made ones take."""
+    """The labels of a call: the caller's for returned ones, and the names of introduced ones."""
     own, rest = label_map(call)
     made = dict(zip(made_labels(call), call.made, strict=False))
     term = call.function.returns[call.result]
@@ -260,7 +260,7 @@ def consumed_labels(call: CallTerm) -> frozenset[str]:
 
 
 def is_product(term: Term) -> bool:
-    """True for one product of accesses and label-free factors, which may divide (Einstein's convention applies)."""
+    """True for a product of accesses and label-free factors, possibly with divisions."""
     match term:
         case AccessTerm():
             return True

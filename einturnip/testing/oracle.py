@@ -1,7 +1,7 @@
-"""What a drawn program means: each point of each equation in turn, in plain Python, sharing no code with the compiler.
+"""Evaluates a drawn program point by point in plain Python; shares no code with the compiler.
 
-``evaluate`` gives an ``Answer`` for each output: values in the dtype that the language page prescribes, and for each
-value how far a correct run may be from it, found by a running error analysis.
+``evaluate`` returns an ``Answer`` for each output: values in the dtype that the language prescribes, and for each value
+the maximum distance of a correct result, found by a running error analysis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Sizes = Mapping[str, int]
 def evaluate(
     program: DrawnProgram, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None
 ) -> dict[str, Answer]:
-    """Every output of the program.
+    """Evaluate every output of the program.
 
     Shapes:
         inputs: an array for each input, in its dtype; dims: sizes given from outside.
@@ -61,7 +61,7 @@ def evaluate(
 
 
 def _run(steps: Iterable[Step], sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> dict[str, OracleTensor]:
-    """Every tensor after some steps, from those before."""
+    """Run some steps; return all tensors after them."""
     held = dict(tensors)
     for step in steps:
         match step:
@@ -77,7 +77,7 @@ def _run(steps: Iterable[Step], sizes: Sizes, tensors: Mapping[str, OracleTensor
 
 
 def _loop(loop: DrawnLoop, sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> dict[str, OracleTensor]:
-    """What was there before the loop, after it; what the loop defines besides is its own."""
+    """Run a loop; return the names from before it with their new tensors, without names defined in it."""
     types = carried_types(loop, {name: tensor.type for name, tensor in tensors.items()})
     held = {name: _as(tensor, types[name]) for name, tensor in tensors.items()}
     for number in range(size_value(loop.start, sizes), size_value(loop.stop, sizes)):
@@ -106,7 +106,7 @@ def _statement(statement: DrawnStatement, sizes: Sizes, tensors: Mapping[str, Or
 
 
 def _joined(parts: list[OracleTensor], axis: int) -> OracleTensor:
-    """The parts one after another along an axis."""
+    """Concatenate the parts along an axis."""
     at: dict[tuple[int, ...], BoundedValue] = {}
     offset = 0
     for part in parts:
@@ -133,7 +133,7 @@ def _equation(equation: SpelledEquation, sizes: Sizes, tensors: Mapping[str, Ora
 def _scattered(
     equation: SpelledEquation, scope: OracleScope
 ) -> tuple[tuple[int, ...], dict[tuple[int, ...], BoundedValue]]:
-    """An aggregation by key: at each point of the left those terms whose keys are the point's."""
+    """An aggregation by key: each point of the left combines the terms whose keys equal it."""
     term, keys = equation.body, dict(equation.keys)
     if not isinstance(term, AggregateTerm):
         raise ValueError("the right side of a scatter is an aggregation")
@@ -164,7 +164,7 @@ def _key(term: Term, size: int, scope: OracleScope) -> int:
 
 
 def _merged(tensor: OracleTensor, groups: tuple[int, ...]) -> OracleTensor:
-    """The tensor with each group of neighbouring axes as one."""
+    """The tensor with each group of neighbouring axes merged."""
     if all(n == 1 for n in groups):
         return tensor
     ends = list(itertools.accumulate(groups))
@@ -185,17 +185,17 @@ def _flat(point: tuple[int, ...], shape: tuple[int, ...]) -> int:
 
 
 class _Functions:
-    """Functions as an equation calls them: evaluated whole for each point of ``...`` and of their scalars' labels."""
+    """Functions as an equation calls them: evaluated for each point of ``...`` and of the scalars' labels."""
 
     def value(self, call: CallTerm, scope: OracleScope) -> BoundedValue:
-        """What the call is at the scope's point."""
+        """The value of the call at the scope's point."""
         own, _ = label_map(call)
         made = iter(call.made)
         labels = [own[x] if x in own else next(made) for x in returned_labels(call)]
         return self.result(call, scope).at[tuple(scope.point[x] for x in labels)]
 
     def result(self, call: CallTerm, scope: OracleScope) -> OracleTensor:
-        """The tensor that the function returns there."""
+        """The tensor that the function returns at the scope's point."""
         outer = (*label_map(call)[1], *scalar_labels(call))
         key = (id(call), tuple(scope.point[x] for x in outer))
         if key not in scope.results:
@@ -228,7 +228,7 @@ def _axes(parameter: DrawnParameter, own: Mapping[str, str], extents: Sizes) -> 
 
 
 def _argument_extents(call: CallTerm, scope: OracleScope) -> dict[str, int]:
-    """The size of each of the caller's labels that a parameter's label stands for."""
+    """The size of each of the caller's labels that corresponds to a parameter's label."""
     given, (own, rest) = arguments_of(call), label_map(call)
     carried = (*result_labels(call), *rest)
     terms = tuple(given[p.name] for p in call.function.parameters if p.labels is not None)
@@ -236,7 +236,7 @@ def _argument_extents(call: CallTerm, scope: OracleScope) -> dict[str, int]:
     return {**scope.extents, **ranges_of(consumed, terms, scope)}
 
 
-# --- from arrays and to them ------------------------------------------------------------------------------------------
+# --- conversion from and to arrays ------------------------------------------------------------------------------------
 
 
 def _lift(array: Array, dtype: str) -> OracleTensor:

@@ -1,4 +1,4 @@
-"""Drawn programs as `.ein` text, with the fewest parentheses."""
+"""Prints drawn programs as `.ein` text, with the fewest parentheses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LEVELS = {
 
 
 def level(term: Term) -> int:
-    """How tightly the printed term holds together, as Python's operators do."""
+    """The precedence of the printed term, as of Python's operators."""
     match term:
         case UnaryTerm(op=op):
             return SIGN if op == "-" else NOT
@@ -68,7 +68,7 @@ def level(term: Term) -> int:
 
 
 def ends_open(term: Term) -> bool:
-    """True where the printed term ends in an aggregation, which would swallow a factor that follows."""
+    """True if the printed term ends in an aggregation, whose body would include a factor that follows."""
     match term:
         case AggregateTerm():
             return True
@@ -112,9 +112,9 @@ def text(term: Term) -> str:
             assert_never(term)
 
 
-def _inside(term: Term, least: int, *, aggregate: bool = False, closed: bool = False) -> str:
-    """The term as an operand that must hold at least as tightly as ``least``."""
-    plain = level(term) >= least or (aggregate and isinstance(term, AggregateTerm))
+def _inside(term: Term, min_level: int, *, aggregate: bool = False, closed: bool = False) -> str:
+    """The term as an operand whose precedence must be at least ``min_level``."""
+    plain = level(term) >= min_level or (aggregate and isinstance(term, AggregateTerm))
     return text(term) if plain and not (closed and ends_open(term)) else f"({text(term)})"
 
 
@@ -127,7 +127,7 @@ def _binary_text(term: BinaryTerm) -> str:
 
 
 def position_text(position: Position) -> str:
-    """What stands in one place of an access's brackets."""
+    """One index of an access."""
     match position:
         case str():
             return position
@@ -144,7 +144,7 @@ def position_text(position: Position) -> str:
 
 
 def left_text(left: Left) -> str:
-    """What stands in one place of the left side's brackets, or of an aggregation's."""
+    """One label or index on the left side, or in an aggregation's brackets."""
     match left:
         case BoundTerm(label=label, size=size):
             return label if size is None else f"{label}: {text(size)}"
@@ -163,7 +163,7 @@ def left_text(left: Left) -> str:
 
 
 def program_text(program: DrawnProgram) -> str:
-    """The program as `.ein` text, a statement a line."""
+    """The program as `.ein` text, one statement a line."""
     lines = [f"dim {d.name}" + (f" = {text(d.size)}" if d.size is not None else "") for d in program.dims]
     for i in program.inputs:
         lines.append(f"input {i.name} : {i.dtype}" + (f"[{', '.join(map(text, i.shape))}]" if i.shape else ""))

@@ -1,8 +1,8 @@
-"""Which dtype a term has, by the rules of the language page; asked of NumPy itself wherever NumPy knows.
+"""The dtype of a term by the language's rules; NumPy's own promotion wherever NumPy defines it.
 
-A type is a dtype's name and a strength. ``python``: literals, sizes and what is computed from these, which are Python
+A type is a dtype's name and a strength. ``python``: literals, sizes and results computed from these, which are Python
 numbers to NumPy. ``soft``: an array or label whose dtype comes from such numbers and labels alone; it never widens a
-float, and is i64, f64 or c128 to everything else. ``strong``: everything that a declared dtype or a cast has entered.
+float, and is i64, f64 or c128 to other types. ``strong``: everything computed from a declared dtype or a cast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Strength = Literal["strong", "soft", "python"]
 
 
 class Type(NamedTuple):
-    """A dtype of the language and how far it prevails over others."""
+    """A dtype of the language, and its strength against others."""
 
     dtype: str
     strength: Strength = "strong"
@@ -32,7 +32,7 @@ _WIDTH = list(_SAMPLE)
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype of a language dtype; bf16 is ml_dtypes' own."""
+    """The NumPy dtype of a language dtype; bf16 is that of ml_dtypes."""
     if dtype == "bf16":
         import ml_dtypes
 
@@ -54,7 +54,7 @@ def kind(dtype: str) -> str:
 
 
 def common(a: Type, b: Type) -> Type:
-    """The type in which an operator takes two operands."""
+    """The type to which an operator converts two operands."""
     if a.strength != "strong" and b.strength != "strong":
         wider = max(a.dtype, b.dtype, key=_WIDTH.index)
         return Type(wider, "python" if a.strength == b.strength == "python" else "soft")
@@ -68,7 +68,7 @@ def common(a: Type, b: Type) -> Type:
 
 
 def _promote(a: str, b: str) -> str:
-    """``np.promote_types``; bf16 is to other dtypes as f16 is, and the two meet in f32."""
+    """``np.promote_types``; bf16 relates to other dtypes as f16 does, and the two promote to f32."""
     if "bf16" in (a, b) and a != b:
         other = b if a == "bf16" else a
         result = "f32" if other == "f16" else _promote("f16", other)
@@ -90,7 +90,7 @@ def condition(*operands: Type) -> Type:
 
 
 def choice(test: Type, a: Type, b: Type) -> Type:
-    """The type of ``where``; a choice among Python numbers that an array makes is an array."""
+    """The type of ``where``; a choice among Python numbers by an array is an array."""
     both = common(a, b)
     return Type(both.dtype, "soft") if both.strength == "python" != test.strength else both
 
@@ -99,7 +99,7 @@ def arithmetic(op: str, a: Type, b: Type) -> Type:
     """The type of ``a op b`` for ``+ - * / // % ^``, and of ``min`` and ``max``.
 
     Raises:
-        TypeError: the operator does not take these.
+        TypeError: the operator does not accept these types.
     """
     both = common(a, b)
     if both.dtype == "bool" and op not in ("+", "*", "min", "max"):
@@ -116,10 +116,10 @@ _REAL_ONLY = frozenset({"sign", "floor", "ceil", "round", "relu", "sigmoid", "si
 
 
 def function(name: str, x: Type) -> Type:
-    """The type of an elementwise function of one argument (``-`` too).
+    """The type of an elementwise function of one argument, including ``-``.
 
     Raises:
-        TypeError: the function does not take this.
+        TypeError: the function does not accept this type.
     """
     if x.dtype == "bool" or (kind(x.dtype) == "c" and name in _REAL_ONLY):
         raise TypeError(f"{name} of {x.dtype}")
@@ -133,11 +133,11 @@ def function(name: str, x: Type) -> Type:
 _AGGREGATES: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min}
 
 
-def aggregate(op: str, x: Type, asked: str | None) -> Type:
+def aggregate(op: str, x: Type, requested: str | None) -> Type:
     """The type of an aggregation of values of type ``x``.
 
     Raises:
-        TypeError: the aggregation does not take this.
+        TypeError: the aggregation does not accept this type.
     """
     strength: Strength = "strong" if x.strength == "strong" else "soft"
     if op in ("any", "all"):
@@ -146,8 +146,8 @@ def aggregate(op: str, x: Type, asked: str | None) -> Type:
         return Type("bool", strength)
     if kind(x.dtype) == "c" and op not in ("sum", "prod", "mean"):
         raise TypeError(f"{op} of {x.dtype}")
-    if asked is not None:
-        return Type(asked)
+    if requested is not None:
+        return Type(requested)
     if op in ("argmax", "argmin"):
         return Type("i64", strength)
     if kind(x.dtype) in "fc":

@@ -1,4 +1,4 @@
-"""How large sizes are, and how far labels range."""
+"""Values of sizes, and ranges of labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from einturnip.testing.agreement import Array
-from einturnip.testing.labels import accesses, calls, children, consumed_labels, free_labels, standing
+from einturnip.testing.labels import accesses, calls, children, consumed_labels, free_labels, plain_indices
 from einturnip.testing.terms import (
     AccessTerm,
     AggregateTerm,
@@ -30,11 +30,11 @@ from einturnip.testing.terms import (
 )
 
 _FAR = 200
-"""A label that may go so far is sized by nothing."""
+"""A label with a larger range has no size that limits it."""
 
 
 def bind(program: DrawnProgram, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
-    """Every dim: from outside, from the axes it names, from its definition."""
+    """The value of every dim: given, from the axes that it names, or from its definition."""
     sizes = dict(given)
     for i in program.inputs:
         for term, size in zip(i.shape, np.asarray(inputs[i.name]).shape, strict=True):
@@ -53,7 +53,7 @@ def bind(program: DrawnProgram, inputs: Mapping[str, Array], given: Mapping[str,
 
 
 def size_value(term: Term, sizes: Mapping[str, int]) -> int:
-    """The value of a size written in the program, or of an index, where ``sizes`` has its labels too."""
+    """The value of a written size, or of an index if ``sizes`` also contains its labels."""
     match term:
         case NumberTerm(value=int(value)):
             return value
@@ -80,7 +80,7 @@ def size_value(term: Term, sizes: Mapping[str, int]) -> int:
 
 
 def is_static(term: Term) -> bool:
-    """True for an index or size made of labels, sizes and numbers alone."""
+    """True for an index or size of labels, sizes and numbers alone."""
     match term:
         case NumberTerm(value=value):
             return type(value) is int
@@ -113,7 +113,7 @@ def is_affine(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class RangeContext:
-    """What is known where labels are bound: sizes by name, shapes of tensors, ranges of the labels bound around."""
+    """The context in which labels are bound: sizes by name, shapes of tensors, ranges of outer labels."""
 
     sizes: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
@@ -121,10 +121,10 @@ class RangeContext:
 
 
 def ranges(bounds: Iterable[BoundTerm], terms: tuple[Term, ...], context: RangeContext) -> dict[str, int]:
-    """How far each bound label ranges over ``terms``; a label that a call makes is left out.
+    """The range of each bound label over ``terms``, without labels that a call introduces.
 
-    The size written with it, or its dim's, else that of an axis where it stands alone, else the largest for which
-    every access is in bounds.
+    It is the size written with the label, or that of its dim, or that of an axis with the label as its index, or the
+    largest for which every access is in bounds.
 
     Raises:
         ValueError: a label has two sizes, or none.
@@ -148,7 +148,7 @@ def ranges(bounds: Iterable[BoundTerm], terms: tuple[Term, ...], context: RangeC
 
 
 def _known(bound: BoundTerm, terms: tuple[Term, ...], context: RangeContext) -> int | None:
-    axes = {context.shapes[name][axis] for t in terms for name, axis, label in standing(t) if label == bound.label}
+    axes = {context.shapes[name][axis] for t in terms for name, axis, label in plain_indices(t) if label == bound.label}
     if bound.size is not None:
         size = size_value(bound.size, context.sizes)
         if size < 0 or any(axis < size for axis in axes):
@@ -211,7 +211,7 @@ def _demands(label: str, term: Term, context: RangeContext) -> list[tuple[Term, 
 def _in_bounds(
     label: str, at: int, index: Term, axis: int, others: Mapping[str, int], sizes: Mapping[str, int]
 ) -> bool:
-    """Whether the index is on its axis at one place of a label, wherever the others are."""
+    """True if the index is in bounds at one value of a label, for all values of the others."""
     points = itertools.product(*map(range, others.values()))
     values = (size_value(index, {**sizes, **dict(zip(others, p, strict=True)), label: at}) for p in points)
     return all(0 <= value < axis for value in values)

@@ -1,11 +1,19 @@
-"""Short ways of writing, spelled out: Einstein's convention, slices, slices replaced, axes merged, several results."""
+"""Expands short forms: Einstein convention, slices, replaced slices, merged axes, several results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from einturnip.testing.labels import calls, is_product, made_labels, result_labels, rewritten, shown_labels, standing
+from einturnip.testing.labels import (
+    calls,
+    is_product,
+    made_labels,
+    plain_indices,
+    result_labels,
+    rewritten,
+    shown_labels,
+)
 from einturnip.testing.terms import (
     AccessTerm,
     AggregateTerm,
@@ -35,9 +43,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SpelledEquation:
-    """A statement spelled out: plain labels on the left, and a term.
+    """An expanded statement: plain labels on the left, and a term.
 
-    ``groups``: how many labels make up each axis of the tensor. ``keys``: the key of each label that has one.
+    ``groups``: the number of labels of each axis of the tensor. ``keys``: the key of each label that has one.
     """
 
     name: str
@@ -48,7 +56,7 @@ class SpelledEquation:
 
 
 def statements_of(several: DrawnSeveral) -> list[DrawnStatement]:
-    """A statement for each tensor that a function returns; all read what was there before."""
+    """A statement for each tensor that a function returns; all read the names from before."""
     return [
         DrawnStatement(name, bounds, replace(several.call, result=k))
         for k, (name, bounds) in enumerate(several.targets)
@@ -56,15 +64,15 @@ def statements_of(several: DrawnSeveral) -> list[DrawnStatement]:
 
 
 def parts_of(statement: DrawnStatement, shapes: Shapes) -> list[DrawnStatement]:
-    """A statement for each part of a concatenation, with the part's own label; the statement itself if it is none.
+    """A statement for each part of a concatenation, with its own label; otherwise the statement itself.
 
     Shapes:
-        shapes: of the tensors; a label that one part lacks is as large as in the others.
+        shapes: of the tensors; a label that one part lacks has the same size as in the others.
     """
     if not statement.others:
         return [statement]
     bodies = (statement.body, *statement.others)
-    sizes = {label: shapes[name][axis] for b in bodies for name, axis, label in standing(b) if name in shapes}
+    sizes = {label: shapes[name][axis] for b in bodies for name, axis, label in plain_indices(b) if name in shapes}
     parts = []
     for k, body in enumerate(bodies):
         shown = shown_labels(body)
@@ -86,10 +94,10 @@ def parts_of(statement: DrawnStatement, shapes: Shapes) -> list[DrawnStatement]:
 
 
 def spelled_out(statement: DrawnStatement, shapes: Shapes) -> SpelledEquation:
-    """A statement that joins nothing as an equation.
+    """Expand a statement without concatenation to an equation.
 
     Shapes:
-        shapes: of every tensor that it reads; sizes of slices that go to the end of an axis hang on them.
+        shapes: of every tensor that it reads; the sizes of open slices depend on them.
     """
     bounds: list[Left] = [x for x in statement.bounds if not isinstance(x, RestTerm)]
     body = without_rest(statement.body)
@@ -110,7 +118,7 @@ def spelled_out(statement: DrawnStatement, shapes: Shapes) -> SpelledEquation:
 
 
 def without_rest(term: Term) -> Term:
-    """The term without ``...``, which is one point at a time to whoever evaluates a function."""
+    """The term without ``...``, because a function is evaluated at one point of these axes at a time."""
 
     def change(term: Term) -> Term:
         if isinstance(term, AccessTerm) and any(isinstance(x, RestTerm) for x in term.indices):
@@ -121,7 +129,7 @@ def without_rest(term: Term) -> Term:
 
 
 def written_labels(left: Left) -> tuple[str, ...]:
-    """The labels in one place on the left."""
+    """The labels in one position on the left."""
     match left:
         case BoundTerm(label=label):
             return (label,)
@@ -138,7 +146,7 @@ def _flat(left: Left) -> tuple[BoundTerm, ...]:
 
 
 def with_made_labels(body: Term, left: Sequence[str]) -> Term:
-    """The term with the labels that its calls make named: the next ones on the left that the result lacks."""
+    """Name the labels that a term's calls introduce: the next ones on the left that the result lacks."""
 
     def change(term: Term) -> Term:
         if not isinstance(term, CallTerm) or term.made or not made_labels(term):
@@ -150,7 +158,7 @@ def with_made_labels(body: Term, left: Sequence[str]) -> Term:
 
 
 def with_implied_sum(body: Term, left: Sequence[str]) -> Term:
-    """The term with Einstein's convention spelled out."""
+    """The term with the Einstein convention expanded to an explicit sum."""
     missing = [label for label in shown_labels(body) if label not in left]
     if not missing or not is_product(body):
         return body
@@ -158,7 +166,7 @@ def with_implied_sum(body: Term, left: Sequence[str]) -> Term:
 
 
 def _without_slices(bounds: list[Left], body: Term, shapes: Shapes) -> tuple[list[Left], Term]:
-    """Slices as labels of their own: the first of each access goes with the first ``:`` on the left, and so on."""
+    """Replace slices by labels: the n-th slice of each access corresponds to the n-th ``:`` on the left."""
     places = [k for k, x in enumerate(bounds) if isinstance(x, ColonTerm)]
     names = [f"slice {k}" for k in range(len(places))]
     sizes: dict[str, Term] = {}

@@ -1,7 +1,7 @@
 """Random valid programs of the language, with inputs, as Hypothesis strategies.
 
-``programs()`` draws a ``DrawnCase``: a program in ``terms``' syntax, its text, and small-integer inputs. Choices are
-ordered so that a failing case shrinks to few statements, short terms and small sizes.
+``programs()`` draws a ``DrawnCase``: a program in the syntax of ``terms``, its text, and small-integer inputs. Choices
+are ordered so that a failing case shrinks to few statements, short terms and small sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DTYPES = ("f64", "f32", "i64", "i8", "f16", "bool", "i32", "u8", "i16", "u16", "
 
 @dataclass(frozen=True)
 class DrawnCase:
-    """A program with what it runs on. ``exact`` says that it was drawn from exact operations only."""
+    """A program with its inputs. ``exact``: it was drawn from exact operations only."""
 
     program: DrawnProgram
     text: str
@@ -56,12 +56,14 @@ class DrawnCase:
 
 
 def arrays(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
-    """Arrays of a language dtype that hold integers from -3 to 3 (0 to 3 where unsigned)."""
-    each = st.nothing() if math.prod(shape) <= 40 else None  # few elements are drawn one by one, many with a fill value
+    """Arrays of a language dtype with integers from -3 to 3 (0 to 3 if unsigned)."""
+    each = (
+        st.nothing() if math.prod(shape) <= 40 else None
+    )  # few elements are drawn individually, many with a fill value
     if dtype == "bool":
         return hnp.arrays(np.bool_, shape, fill=each)
-    least = 0 if kind(dtype) == "u" else -3
-    whole = hnp.arrays(np.int8, shape, elements=st.integers(least, 3), fill=each)
+    lowest = 0 if kind(dtype) == "u" else -3
+    whole = hnp.arrays(np.int8, shape, elements=st.integers(lowest, 3), fill=each)
     if kind(dtype) != "c":
         return whole.map(lambda a: a.astype(numpy_dtype(dtype)))
     return st.tuples(whole, whole).map(lambda ab: (ab[0] + 1j * ab[1]).astype(numpy_dtype(dtype)))
@@ -80,41 +82,41 @@ FEATURES = (
     "loops",
     "hints",
 )
-"""What a drawn program may have besides the core of the language."""
+"""The features that a drawn program may have in addition to the core of the language."""
 
 
 @st.composite
 def programs(
     draw: Draw, exact: bool | None = None, max_statements: int = 4, features: Collection[str] = FEATURES
 ) -> DrawnCase:
-    """Programs with inputs; ``exact`` asks for programs whose every bit is prescribed (or the contrary).
+    """Programs with inputs; ``exact=True`` draws programs whose every bit is prescribed.
 
-    Each has only some of the features, so that those it has meet each other.
+    Each has only some of the features, so that those that it has interact.
     """
     if exact is None:
         exact = draw(st.booleans()) is False
     n = draw(st.sampled_from((2, 1, 3, 0, 5, 8)))
-    few = draw(st.permutations(tuple(features)))[:n] if features else []
-    drawing = _ProgramDrawer(draw, exact, frozenset(few))
+    chosen = draw(st.permutations(tuple(features)))[:n] if features else []
+    drawing = _ProgramDrawer(draw, exact, frozenset(chosen))
     drawing.draw_sizes()
     drawing.draw_inputs()
-    drawing.settle_dims()
+    drawing.draw_dim_origins()
     return drawing.finish(*drawing.draw_steps(draw(st.integers(1, max_statements))))
 
 
 @st.composite
 def failing_programs(draw: Draw) -> DrawnCase:
-    """Programs with a statement that reads, or groups by, an index that leaves its axis."""
+    """Programs with a statement that reads or groups by an index that is out of bounds."""
     drawing = _ProgramDrawer(draw, True, frozenset())
-    drawing.draw_sizes(least=1)
+    drawing.draw_sizes(min_size=1)
     drawing.draw_inputs()
     drawing.draw_index()
-    drawing.settle_dims()
+    drawing.draw_dim_origins()
     return drawing.finish(*drawing.draw_steps(draw(st.integers(0, 1)), drawing.failure()))
 
 
 class _ProgramDrawer:
-    """Builds one program; lives inside ``programs``."""
+    """Draws one program; used by ``programs``."""
 
     def __init__(self, draw: Draw, exact: bool, features: frozenset[str]) -> None:
         self.draw, self.exact, self.features = draw, exact, features
@@ -124,11 +126,11 @@ class _ProgramDrawer:
         self.inputs: list[DrawnInput] = []
         self.arrays: dict[str, Array] = {}
         self.names: dict[str, DrawnTensor] = {}
-        self.wanted: list[str] = []
+        self.required: list[str] = []
 
-    def draw_sizes(self, least: int = 0) -> None:
+    def draw_sizes(self, min_size: int = 0) -> None:
         for name in ("n", "m", "p")[: self.draw(st.integers(1, 3))]:
-            self.sizes[name] = max(least, self.draw(st.sampled_from((2, 3, 4, 1, 2, 3, 5, 0))))
+            self.sizes[name] = max(min_size, self.draw(st.sampled_from((2, 3, 4, 1, 2, 3, 5, 0))))
 
     def draw_inputs(self) -> None:
         palette = self.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=3, unique=True))
@@ -138,7 +140,7 @@ class _ProgramDrawer:
             self.draw_index()
 
     def draw_index(self) -> None:
-        """An input of integers from 0, known to stay below some size."""
+        """Draw an input of integers from 0, known to be below some size."""
         below = self.draw(st.sampled_from((*[s for s in self.sizes.values() if s], 2, 3)))
         self._draw_input("K", self.draw(st.sampled_from(("i64", "i32", "u8", "i8", "u16"))), below, (1, 2, 3))
 
@@ -174,12 +176,12 @@ class _ProgramDrawer:
             case _:
                 raise AssertionError(term)
 
-    def settle_dims(self) -> None:
-        """Say for each dim where its size comes from: an input's axis, the program, or outside."""
-        standing = {t.name for i in self.inputs for t in i.shape if isinstance(t, SizeTerm)}
+    def draw_dim_origins(self) -> None:
+        """Decide for each dim the origin of its size: an input's axis, the program, or outside."""
+        axis_sizes = {t.name for i in self.inputs for t in i.shape if isinstance(t, SizeTerm)}
         for name, size in self.sizes.items():
             source = self.draw(
-                st.sampled_from(("axis", "program", "outside") if name in standing else ("program", "outside"))
+                st.sampled_from(("axis", "program", "outside") if name in axis_sizes else ("program", "outside"))
             )
             if source == "program":
                 self.dims.append(DrawnDim(name, self._definition(name, size)))
@@ -189,7 +191,7 @@ class _ProgramDrawer:
                 self.given[name] = size
 
     def _definition(self, name: str, size: int) -> Term:
-        """A size as a number or, where an earlier dim allows it, by that dim."""
+        """A size as a number, or in terms of an earlier dim."""
         earlier = [d.name for d in self.dims]
         if not earlier or self.draw(st.booleans()) is False:
             return NumberTerm(size)
@@ -200,13 +202,13 @@ class _ProgramDrawer:
         return BinaryTerm("-" if less else "+", SizeTerm(base), NumberTerm(abs(size - self.sizes[base])))
 
     def draw_steps(self, n: int, first: DrawnEquation | None = None) -> tuple[StepDrawer, tuple[Fn, ...]]:
-        """Some functions, and statements that may call them, after a first one that is an output."""
+        """Functions, and statements that may call them, after a first one that is an output."""
         world = DrawingContext(self.sizes, self.names, self.exact, self.features)
         for name in ("f", "g")[: self.draw(st.integers(1, 2))] if "functions" in self.features else ():
             drawn = draw_function(self.draw, world, name)
             world = replace(world, functions=(*world.functions, drawn) if drawn else world.functions)
-        self.wanted = ["first"] if first else []
-        steps = StepDrawer(self.draw, world, fixed=frozenset(self.wanted))
+        self.required = ["first"] if first else []
+        steps = StepDrawer(self.draw, world, fixed=frozenset(self.required))
         if first:
             steps.define("first", *first[:3])
         for _ in range(n):
@@ -214,7 +216,7 @@ class _ProgramDrawer:
         return steps, tuple(f.function for f in world.functions)
 
     def failure(self) -> DrawnEquation:
-        """``Z[i] = A[K[i] + 2]`` or ``Z[K[i] + 2: 3] = sum[i] 1``, where at least one index is outside."""
+        """``Z[i] = A[K[i] + 2]`` or ``Z[K[i] + 2: 3] = sum[i] 1``, with at least one index out of bounds."""
         keys = self.arrays["K"]
         labels = ("i", "j", "k")[: keys.ndim]
         read = self.draw(st.sampled_from([None, *(i.name for i in self.inputs if self.names[i.name].shape)]))
@@ -234,10 +236,10 @@ class _ProgramDrawer:
         return DrawnEquation(statement, (*keys.shape, *shape[1:]), exact=True)
 
     def finish(self, steps: StepDrawer, functions: tuple[Fn, ...]) -> DrawnCase:
-        """The program with some of what it defines as outputs."""
+        """The program with some of its definitions as outputs."""
         if not steps.defined:
             steps.define("s", DrawnStatement("", (), NumberTerm(1)), (), exact=True)
         defined = list(dict.fromkeys(reversed(steps.defined)))
-        wanted = dict.fromkeys((*defined[: self.draw(st.integers(1, len(defined)))], *self.wanted))
-        program = DrawnProgram(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(wanted), functions)
+        required = dict.fromkeys((*defined[: self.draw(st.integers(1, len(defined)))], *self.required))
+        program = DrawnProgram(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(required), functions)
         return DrawnCase(program, program_text(program), self.arrays, self.given, self.exact)

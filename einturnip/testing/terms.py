@@ -1,7 +1,7 @@
-"""A small syntax of its own for drawn programs.
+"""The syntax tree of drawn programs.
 
-Deliberately not the compiler's: a program drawn here reaches the compiler as text only (see ``printing``), so that a
-mistake in the compiler's syntax tree cannot hide in both.
+It is deliberately not the compiler's: a program drawn here reaches the compiler as text only (see ``printing``), so
+that an error in the compiler's syntax tree cannot affect both.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# --- what stands in an expression -------------------------------------------------------------------------------------
+# --- parts of an expression -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NumberTerm:
-    """A literal: true, 3, 0.5, 2j, inf, nan. Never negative; use Unary."""
+    """A literal: true, 3, 0.5, 2j, inf, nan. Never negative; use ``UnaryTerm``."""
 
     value: bool | int | float | complex
 
@@ -60,7 +60,7 @@ class BinaryTerm:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTerm:
-    """A chain of comparisons: ``ops[i]`` stands between ``arguments[i]`` and ``arguments[i + 1]``."""
+    """A chain of comparisons: ``ops[i]`` is between ``arguments[i]`` and ``arguments[i + 1]``."""
 
     ops: tuple[str, ...]
     arguments: tuple[Term, ...]
@@ -84,7 +84,7 @@ class BoundTerm:
 
 @dataclass(frozen=True, slots=True)
 class AggregateTerm:
-    """``op[bounds] body``; ``dtype`` is the one asked for, as in ``sum[k : f64]``."""
+    """``op[bounds] body``; ``dtype`` is the requested one, as in ``sum[k : f64]``."""
 
     op: str
     bounds: tuple[BoundTerm, ...]
@@ -94,16 +94,16 @@ class AggregateTerm:
 
 @dataclass(frozen=True, slots=True)
 class ParenTerm:
-    """Parentheses that the meaning does not need."""
+    """Redundant parentheses."""
 
     inner: Term
 
 
 @dataclass(frozen=True, slots=True)
 class CallTerm:
-    """A function of the program applied; ``result`` picks one of several it returns.
+    """A call of one of the program's functions; ``result`` selects one of several results.
 
-    ``made`` is not written: the labels of the statement that the labels made by the function take.
+    ``made`` is not written: the statement's labels for the labels that the function introduces.
     """
 
     function: Fn
@@ -127,7 +127,7 @@ Term: TypeAlias = (
     | CallTerm
 )
 
-# --- what stands in an index besides a label (a str) and a term -------------------------------------------------------
+# --- indices other than labels (str) and terms ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,29 +148,29 @@ class SliceTerm:
 
 @dataclass(frozen=True, slots=True)
 class GroupTerm:
-    """``(h e)``: several labels as one axis, the last fastest; on the left as well."""
+    """``(h e)``: several labels as one axis, the last fastest; also on the left."""
 
     labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RestTerm:
-    """``...``: the axes of a function's argument that it does not name; on the left as well."""
+    """``...``: the axes of a function's argument that it does not name; also on the left."""
 
 
 Position: TypeAlias = str | Term | GuardedTerm | SliceTerm | GroupTerm | RestTerm
 
-# --- what stands on the left of an equation besides a Bound, a Group and a Rest ---------------------------------------
+# --- left sides other than a bound label, a group and a rest ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ColonTerm:
-    """``:``, which goes with a slice of each access."""
+    """``:``, which corresponds to a slice of each access."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedTerm:
-    """The place of the slice that is replaced."""
+    """The index of the slice that is replaced."""
 
     at: Term
 
@@ -185,7 +185,7 @@ class KeyedTerm:
 
 @dataclass(frozen=True, slots=True)
 class JoinedTerm:
-    """``i | j: 2``: each part's own label for the axis along which parts are joined."""
+    """``i | j: 2``: each part's own label for the axis along which parts are concatenated."""
 
     bounds: tuple[BoundTerm, ...]
 
@@ -214,9 +214,9 @@ class DrawnInput:
 
 @dataclass(frozen=True, slots=True)
 class DrawnStatement:
-    """``name[bounds] = body``, or ``name = body`` where there are no bounds.
+    """``name[bounds] = body``, or ``name = body`` without bounds.
 
-    ``others`` are the further parts where one of the bounds is Joined. ``hints`` stand above it, as text.
+    ``others`` are the further parts if one of the bounds is a ``JoinedTerm``. ``hints`` are written above it, as text.
     """
 
     name: str
@@ -249,7 +249,7 @@ Step: TypeAlias = DrawnStatement | DrawnSeveral | DrawnLoop
 
 @dataclass(frozen=True, slots=True)
 class DrawnParameter:
-    """A tensor with labels (a Rest first, if any), or a scalar (None)."""
+    """A tensor with labels (a ``RestTerm`` first, if any), or a scalar (None)."""
 
     name: str
     labels: tuple[str | RestTerm, ...] | None = None
@@ -258,7 +258,7 @@ class DrawnParameter:
 
 @dataclass(frozen=True, slots=True)
 class Fn:
-    """A function of the program; in one line where there are no steps and one term is returned."""
+    """A function of the program; printed in one line if it has no steps and returns one term."""
 
     name: str
     parameters: tuple[DrawnParameter, ...]

@@ -47,7 +47,7 @@ from einturnip.testing.terms import (
 
 @dataclass(frozen=True)
 class OracleTensor:
-    """A tensor as the oracle holds it: Python numbers by point. ``made_by``: the operators that went into it."""
+    """A tensor of the oracle: Python numbers by point. ``made_by``: the operators used to compute it."""
 
     shape: tuple[int, ...]
     type: Type
@@ -56,10 +56,10 @@ class OracleTensor:
 
 
 class OracleFunctions(Protocol):
-    """What applies the functions of the program."""
+    """Evaluates calls of the program's functions."""
 
     def value(self, call: CallTerm, scope: OracleScope) -> BoundedValue:
-        """What a call is at the scope's point."""
+        """The value of a call at the scope's point."""
 
     def result(self, call: CallTerm, scope: OracleScope) -> OracleTensor:
         """The tensor that the function returns there, over its own labels."""
@@ -67,9 +67,10 @@ class OracleFunctions(Protocol):
 
 @dataclass
 class OracleScope:
-    """What names mean while one equation is evaluated.
+    """The meaning of names while one equation is evaluated.
 
-    What was found about a term is kept by its identity: ``Number(1)`` and ``Number(1.0)`` are equal and differ.
+    Results for a term are cached by its identity, because ``NumberTerm(1)`` and ``NumberTerm(1.0)`` are equal but
+    differ in type.
     """
 
     sizes: Mapping[str, int]
@@ -83,7 +84,7 @@ class OracleScope:
     results: dict[tuple[int, tuple[int, ...]], OracleTensor] = field(default_factory=dict)
 
     def context(self) -> RangeContext:
-        """What sizes the labels bound inside."""
+        """The context for the sizes of labels bound inside."""
         return RangeContext(self.sizes, {name: tensor.shape for name, tensor in self.tensors.items()}, self.extents)
 
     def type(self, term: Term) -> Type:
@@ -95,7 +96,7 @@ class OracleScope:
         return found
 
     def points(self, extents: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
-        """Each point in row-major order, with the labels bound to it; what they hide comes back at the end."""
+        """Each point in row-major order, with the labels bound to it; hidden labels are restored at the end."""
         hidden = self.point, self.extents
         self.extents = {**self.extents, **extents}
         for point in itertools.product(*map(range, extents.values())):
@@ -104,7 +105,7 @@ class OracleScope:
         self.point, self.extents = hidden
 
     def made_by(self, term: Term) -> frozenset[str]:
-        """Which operators and aggregations went into a term, in this equation or before."""
+        """The operators and aggregations used to compute a term, in this equation or before."""
         found = self.operators.get(id(term))
         if found is None:
             found = frozenset[str]().union(*(self.made_by(c) for c in children(term)))
@@ -114,16 +115,16 @@ class OracleScope:
                 case BinaryTerm(op=op) | AggregateTerm(op=op):
                     found |= {op}
                 case CallTerm():
-                    found |= {"sum", "*"}  # whatever is in the function
+                    found |= {"sum", "*"}  # possibly used in the function
             self.operators[id(term)] = found
         return found
 
 
 def value(term: Term, scope: OracleScope) -> BoundedValue:
-    """The value of a term where the scope's labels are.
+    """The value of a term at the scope's labels.
 
     Raises:
-        IndexError: an index leaves its axis.
+        IndexError: an index is out of bounds.
     """
     match term:
         case NumberTerm(value=number):
@@ -159,7 +160,7 @@ def value(term: Term, scope: OracleScope) -> BoundedValue:
 
 
 def _access(term: AccessTerm, scope: OracleScope) -> BoundedValue:
-    """The tensor's value, or a guard's where its index is out of bounds."""
+    """The tensor's value, or the guard's value if the index is out of bounds."""
     tensor, of = scope.tensors[term.name], scope.type(term).dtype
     point, unsure = [], False
     for position, size in zip(term.indices, tensor.shape, strict=True):
@@ -176,7 +177,7 @@ def _access(term: AccessTerm, scope: OracleScope) -> BoundedValue:
 
 
 def _index(position: Position, scope: OracleScope) -> BoundedValue:
-    """Where on its axis an access is."""
+    """The position on its axis that an access reads."""
     match position:
         case str():
             return BoundedValue(scope.point[position])
@@ -272,14 +273,14 @@ def _aggregate(term: AggregateTerm, scope: OracleScope) -> BoundedValue:
 
 
 def ranges_of(bounds: Iterable[BoundTerm], terms: tuple[Term, ...], scope: OracleScope) -> dict[str, int]:
-    """How far each bound label ranges, in the order written; what a call makes is as large as the call says."""
+    """The range of each bound label, in the order written; labels of a call have the size of its result."""
     bounds = tuple(bounds)
     found = ranges(bounds, terms, scope.context())
     return {b.label: found[b.label] if b.label in found else _made(b.label, terms, found, scope) for b in bounds}
 
 
 def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: OracleScope) -> int:
-    """The size of a label that a call makes, in the first of its results."""
+    """The size of a label that a call introduces, from the first of its results."""
     call = next(c for term in terms for c in calls(term) if label in c.made)
     axis = returned_labels(call).index(made_labels(call)[call.made.index(label)])
     outer = {*label_map(call)[1], *scalar_labels(call)}
@@ -302,14 +303,14 @@ def fold(term: AggregateTerm, values: list[BoundedValue], scope: OracleScope) ->
 
 
 def _wide(source: str, result: str) -> str:
-    """The dtype in which terms are added: f16 and bf16 in f32."""
+    """The dtype of accumulation: f32 for f16 and bf16."""
     return source if promotion.kind(source) == "f" and result in ("f16", "bf16") else result
 
 
 def _is_regrouped(term: BinaryTerm | AggregateTerm, scope: OracleScope) -> bool:
     """True for a sum of products and a product of sums, which may be computed in another grouping.
 
-    A value that is not finite may come out as another one then: 0 * inf is nan, and (0 + 1) * inf is not.
+    A non-finite value may then differ: 0 * inf is nan, and (0 + 1) * inf is not.
     """
     made_by = scope.made_by(term)
     sums, products = made_by & {"sum", "mean"}, made_by & {"*", "/"}

@@ -146,7 +146,7 @@ def test_hover_over_sizes_functions_and_words(editor):
     assert "fn centre(A[i, j])" in editor.hover(uri, *at(PROGRAM, "centre"))
     assert "the mean over i" in editor.hover(uri, *at(PROGRAM, "mean"))
     assert "floating point, 32 bits" in editor.hover(uri, *at(PROGRAM, "f32"))
-    assert "Only what outputs need" in editor.hover(uri, *at(PROGRAM, "output"))
+    assert "Only tensors that outputs need" in editor.hover(uri, *at(PROGRAM, "output"))
     assert editor.hover(uri, *at(PROGRAM, "rows without")) is None
     assert editor.hover(uri, *at(PROGRAM, "= (X")) is None
 
