@@ -39,7 +39,7 @@ def lines(found: Sequence[DiskGoal]) -> list[str]:
     """The goals as a table."""
     words = {True: "yes", False: "**no**", None: "not measured"}
     rows = [f"| {goal.asked} | {goal.found} | {words[goal.met]} |" for goal in found]
-    return ["| in a quarter of the data, cold | found | met |", "|---|---|---|", *rows, ""] if rows else []
+    return ["| in a quarter of the data, cold | measured | met |", "|---|---|---|", *rows, ""] if rows else []
 
 
 def _alone(

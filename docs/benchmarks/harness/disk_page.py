@@ -61,17 +61,17 @@ def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str,
 def page(records: Mapping[str, DiskRecord], about: dict[str, Any], command: str) -> str:
     """The results as Markdown."""
     rows = [
-        "# From files to a file, in less memory than the data",
+        "# Out of core: files larger than memory",
         "",
         f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, "
         f"NumPy {about['numpy']}; disk {about['disk']}.",
         "",
-        "Seconds from files to a file that is on the disk, each run a process of its own, all ways in turn. *memory*: "
-        "what the process may use, as a share of all data (Cubed is told, Dask and memory maps know no such limit) or "
-        "of the peak of a peer that had all memory; where einturnip cannot run in that, the least in which it can; a "
-        "process that holds more, without the pages of mapped files, is ended. *peak*: resident memory seen from "
-        "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache. Under each "
-        "case: what it is to show, and whether it does.",
+        "Seconds from cold or warm input files to an output file on the disk. Every run is a process of its own; "
+        "contenders run alternately. *memory*: the limit of the process, as a share of all data or of a peer's peak "
+        "without a limit. Cubed receives the limit as its setting; Dask and memory maps have none. Where einturnip "
+        "needs more, its minimum is used. A process that exceeds the limit, without pages of mapped files, is ended. "
+        "*peak*: resident memory, in parentheses without pages of mapped files. *cold*: no input is in the page "
+        "cache. Below each case: the goals, and whether they are met.",
         "",
     ]
     for record in records.values():
@@ -97,7 +97,7 @@ def _missing(record: DiskRecord) -> list[str]:
 def _memory(run: DiskResult) -> str:
     way = run.way
     of = f" of {way.of}'s peak" if way.of else ""
-    return f"1/{way.share}{of} ({format_size(run.memory or 0)}{', the least' if run.raised else ''})"
+    return f"1/{way.share}{of} ({format_size(run.memory or 0)}{', the minimum' if run.raised else ''})"
 
 
 def _row(r: DiskResult, free: float) -> str:

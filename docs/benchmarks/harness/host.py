@@ -154,16 +154,16 @@ def page(outcomes: Sequence[HostOutcome], about: dict[str, Any], command: str) -
     """The results as Markdown."""
     peers = list(dict.fromkeys(f.name for o in outcomes for f in o.figures))
     rows = [
-        "# In memory, beside what else one would use",
+        "# In memory, compared with other libraries",
         "",
         f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, "
         f"NumPy {about['numpy']}; {'; '.join(about['blas'])}.",
         "",
-        "Milliseconds of a call, medians of clean rounds, contenders called in turn, each a process of its own; the "
-        "last columns are einturnip's speed over the fastest peer's (of the same round: median and 95% interval), "
-        "what it reached (of joins also as a fraction of what the cores' arithmetic gave just then on registers alone: "
-        "of products added in one instruction, `FMA`, or of sums and least values, `min/add`), and the peak memory of "
-        "its process and the peer's. `!` marks an answer that differs.",
+        "Milliseconds per call: medians of undisturbed rounds; contenders are called alternately, each in a process of "
+        "its own. *ratio*: einturnip's speed relative to the fastest peer's of the same round (median and 95 % "
+        "interval). *reached*: its rate, for joins also as a fraction of what the cores reached just before on "
+        "registers alone (`FMA`: multiply-adds, `min/add`: additions and minima). *peak*: memory of einturnip's "
+        "process and of that peer's. `!` marks a wrong answer.",
         "",
         f"Geometric mean of the ratios: **{geometric_mean(outcomes):.2f}**.",
         "",

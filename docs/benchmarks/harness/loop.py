@@ -50,24 +50,23 @@ class LoopFigure:
 def bench(folder: Path, small: bool) -> Iterator[LoopFigure]:
     """Every figure, one after the other; files are made in ``folder`` and go again."""
     for n in (10**3,) if small else (10**4, 10**5, 10**6):
-        for name, seconds in (("that are run at once", 0.0), ("that are handed to threads", 1.0)):
-            yield LoopFigure(f"an op that does nothing, of {n:,} {name}", 1e6 * _trivial(n, seconds), "us")
+        for name, seconds in (("run at once", 0.0), ("handed to other threads", 1.0)):
+            yield LoopFigure(f"an empty op, of {n:,} {name}", 1e6 * _trivial(n, seconds), "us")
     with blas_threads(1):
         yield from _products(20 if small else KERNELS)
         yield from _overlap(folder, 4 if small else READS)
-    yield LoopFigure("einturnip run of a tiny program, from shell to shell", _start(2 if small else STARTS), "s")
+    yield LoopFigure("einturnip run of a tiny program, whole process", _start(2 if small else STARTS), "s")
 
 
 def page(figures: Sequence[LoopFigure], about: Mapping[str, Any], command: str) -> str:
     """The figures as Markdown."""
     rows = [
-        "# The loop",
+        "# The event loop",
         "",
         f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, NumPy "
         f"{about['numpy']}; {'; '.join(about['blas'])}.",
         "",
-        "What the runtime takes beside the ops that it runs. Kernels are products of "
-        f"{SIDE} by {SIDE}, f32, by one thread.",
+        f"Overhead of the runtime. Kernels are {SIDE} x {SIDE} f32 products on one thread.",
         "",
         "| | |",
         "|---|---:|",
@@ -130,10 +129,10 @@ def _products(n: int) -> Iterator[LoopFigure]:
         two.append(trace.seconds)
         shares.append(1 - trace.busy[Lane.COMPUTE] / (2 * trace.seconds))
         bare.append(_bare(execute, n))
-    yield LoopFigure("a kernel by one worker", 1e3 * _median(one) / n, "ms")
-    yield LoopFigure("such kernels by two workers, over one", _median(np.divide(one, two)), "times")
-    yield LoopFigure("by two threads that only call them, over one worker", _median(np.divide(one, bare)), "times")
-    yield LoopFigure("of two workers' time, not in kernels", 100 * _median(shares), "%")
+    yield LoopFigure("a kernel on one worker", 1e3 * _median(one) / n, "ms")
+    yield LoopFigure("speed of two workers relative to one", _median(np.divide(one, two)), "times")
+    yield LoopFigure("speed of two bare threads relative to one worker", _median(np.divide(one, bare)), "times")
+    yield LoopFigure("share of two workers' time outside kernels", 100 * _median(shares), "%")
 
 
 def _bare(execute: Callable[[int], None], n: int) -> float:
@@ -168,11 +167,11 @@ def _overlap(folder: Path, n: int) -> Iterator[LoopFigure]:
         opened.callback(os.close, fd)
         runs = np.array([_mixed(fd, n) for _ in range(ROUNDS)])
     reading, computing, both = runs[np.argsort(runs[:, 2])[ROUNDS // 2]].tolist()
-    yield LoopFigure(f"reads past the page cache in a run of {n * READ_NBYTES >> 20} MiB, {n} products", reading, "s")
-    yield LoopFigure("its products, by one worker", computing, "s")
-    yield LoopFigure("the run", both, "s")
+    yield LoopFigure(f"uncached reads of {n * READ_NBYTES >> 20} MiB alone, for {n} products", reading, "s")
+    yield LoopFigure("its products alone, on one worker", computing, "s")
+    yield LoopFigure("both in one run", both, "s")
     hidden = (runs[:, 0] + runs[:, 1] - runs[:, 2]) / runs[:, :2].min(1)
-    yield LoopFigure("of the shorter, hidden by the longer", 100 * _median(hidden), "%")
+    yield LoopFigure("overlap, share of the shorter of the two", 100 * _median(hidden), "%")
 
 
 def _mixed(fd: int, n: int) -> tuple[float, float, float]:
