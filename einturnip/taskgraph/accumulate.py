@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.expr.fold import carries_rounded_sums, rounds_off
 
+LIBRARY_TERMS = 256  # minimum terms that a library for matrix products adds before it adds their sum to the result
 MAX_ADDITIONS = 64  # tiles, or partial states, that are added to one state where additions round
 Key: TypeAlias = tuple[int, ...]
 
 
-def splits_accumulation(space: Space) -> bool:
-    """Return whether long accumulations are split into partial states.
+def splits_accumulation(space: Space, counts: Sequence[int]) -> bool:
+    """Return True if a long accumulation is split into partial states; ``counts``: of tiles, by label.
 
-    Matrix products are not: a second set of accumulators would take the memory that makes them fast, and a library that
-    computes the whole product adds as many partial sums in a row.
+    Matrix products of large tiles are not: a second set of accumulators would take the memory that makes them fast, and
+    a library that computes the whole product adds as many partial sums in a row.
     """
     if isinstance(space, Region):
         return carries_rounded_sums(space)
     if space.aggregation is None or not rounds_off(space.aggregation):
         return False
     product = contraction(space)
-    return product is None or not (product.m and product.n)
+    if product is None or min(math.prod(space.bounds[p] for p in side) for side in (product.m, product.n)) == 1:
+        return True
+    tiles, terms = (math.prod(by_label[p] for p in space.aggregated) for by_label in (counts, space.bounds))
+    return tiles * LIBRARY_TERMS > terms
 
 
 class Accumulators:

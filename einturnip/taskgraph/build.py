@@ -202,7 +202,7 @@ class _Lowering:
         def combine(key: Key, upper: int, lower: int) -> None:
             self._kernel(TaskKind.COMBINE, i, e, key + inner, upper, (lower,), (lower,))
 
-        return Accumulators(splits_accumulation(e), new, combine)
+        return Accumulators(splits_accumulation(e, part.counts), new, combine)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))
