@@ -1,4 +1,4 @@
-"""``%%ein``: a program in a notebook's cell, whose inputs and outputs are the notebook's variables.
+"""``%%ein``: a notebook cell with a program whose inputs and outputs are the notebook's variables.
 
 %load_ext einturnip.jupyter
 """
@@ -19,7 +19,7 @@ from einturnip.report.summary import warning_text
 
 
 class CellError(Exception):
-    """What is wrong with a cell, or with its run; a notebook shows the message alone, without a traceback."""
+    """Raised for a cell or run that fails; a notebook shows its message without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: the lines to show."""
@@ -33,14 +33,14 @@ class EinMagics(Magics):
     shell: InteractiveShell
 
     @magic_arguments()
-    @argument("--memory", metavar="SIZE", help="What the run may add to this process: 512MB, 2GiB. [half of the free]")
+    @argument("--memory", metavar="SIZE", help="Maximum memory that the run adds to this process. [half of the free]")
     @argument("--dim", metavar="NAME=SIZE", action="append", default=[], help="Give a size: --dim n=4096.")
     @argument("--quiet", "-q", action="store_true", help="Print nothing but warnings.")
     @cell_magic
     def ein(self, line: str, cell: str) -> None:
         """Run the cell as an einturnip program.
 
-        An input takes the notebook's variable of its name, or its default where there is none; every output becomes a
+        An input takes its value from the notebook's variable of its name, or its default; every output becomes a
         variable.
         """
         options = parse_argstring(self.ein, line)
@@ -56,7 +56,7 @@ class EinMagics(Magics):
         for warning in result.report.warnings:
             print(warning_text(warning), file=sys.stderr)
         if not options.quiet:
-            print("\n".join(_told(result)))
+            print("\n".join(_output_lines(result)))
 
     def _inputs(self, program: Program) -> dict[str, object]:
         names = self.shell.user_ns
@@ -76,12 +76,12 @@ def _size(text: str) -> tuple[str, int]:
 
 
 def _plain(value: object) -> object:
-    """A scalar as a number, anything else as it is."""
+    """Convert an array without axes to a number; return other values unchanged."""
     return value[()] if isinstance(value, np.ndarray) and not value.shape else value
 
 
-def _told(result: Result) -> list[str]:
-    """A line for each output: what it is, and what is in it if that is short."""
+def _output_lines(result: Result) -> list[str]:
+    """A line for each output: dtype and shape, or the value of a scalar."""
     lines = []
     for name, value in result.items():
         shape = ", ".join(map(str, value.shape))

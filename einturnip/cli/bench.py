@@ -18,7 +18,7 @@ ABSENT = (
 
 
 def benchmarks(folder: Path) -> click.Command:
-    """The commands of the benchmarks in ``folder``; or a command that says where they are, if there are none."""
+    """The commands of the benchmarks in ``folder``, or a command that says where to find them."""
     if not (folder / "harness" / "commands.py").is_file():
         return _absent
     if str(folder) not in sys.path:

@@ -100,7 +100,7 @@ def unsteady(found: Sequence[Machine]) -> dict[str, float]:
 
 
 def _measured(folder: Path, times: int, found: list[CalibrationRound]) -> Iterator[str]:
-    """Measure one round and append it to ``found``; yield what is measured. ``times``: the duration's factor."""
+    """Measure one round and append it to ``found``; ``times`` scales its duration."""
     from einturnip.core.process_limits import others_seconds, usable_cores
     from einturnip.devices.calibrate import contention, fault_seconds, memory_rate, point_rates, product_table
     from einturnip.devices.calibrate_files import file_rates
@@ -132,7 +132,7 @@ def _measured(folder: Path, times: int, found: list[CalibrationRound]) -> Iterat
 
 
 def _op_latency(folder: Path, workers: int) -> float:
-    """Overhead of an op in seconds, without its kernel or transfer: that of a plan of many tiny ops, per op.
+    """Overhead of an op in seconds, without its kernel or transfer, from a plan of many tiny ops.
 
     All workers run it, and it reads and writes files, because threads then wait for each other and for Python's lock.
     It is planned with the built-in rates: stored rates decide which thread runs an op, and so would change the result.

@@ -19,8 +19,9 @@ from einturnip.core.unfinished_files import create_file
 @click.option("--stdout", "to_stdout", is_flag=True, help="Write to standard output instead of into the files.")
 @options.debug
 def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
-    """Write each FILE in canonical form: same program, same comments. '-' is standard input, written to the output.
+    """Write each FILE in canonical form: same program, same comments.
 
+    '-' reads standard input and writes standard output.
     A file that is not a program stays unchanged, and its errors are shown.
     """
     from einturnip.lang.source_text import program_name, program_text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MemoryLimit:
-    """Compares the process's peak with its limit; created when the command begins, to ignore earlier peaks."""
+    """Compares the process's peak, from the command's start on, with its memory limit."""
 
     def __init__(self) -> None:
         self._before = peak_resident_nbytes()

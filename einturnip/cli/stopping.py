@@ -35,7 +35,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopRequest:
-    """Signal handler that sets ``event`` to end a run in order; while not ``running``, it ends the command."""
+    """Signal handler that sets ``event`` to end a run; if none is ``running``, it ends the command."""
 
     def __init__(self) -> None:
         self.event = threading.Event()

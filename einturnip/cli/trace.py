@@ -22,7 +22,7 @@ from einturnip.cli import options
 )
 @options.debug
 def command(file: Path, form: str) -> None:
-    """Draw a run recorded by 'einturnip run PROG.ein --trace FILE': every worker, reader and writer over time."""
+    """Draw a run recorded by 'run --trace FILE': every worker, reader and writer over time."""
     from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.trace import chrome, drawn, read
 

@@ -1,4 +1,4 @@
-"""Reads the text of an editor: syntax tree, program, sizes and diagnostics, as far as it is well formed."""
+"""Reads an editor's text: syntax tree, program, sizes, diagnostics."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class TextPositions:
 
 
 def _plain_range(span: Span) -> lsp.Range:
-    """A span in a file whose text is not loaded; columns differ from the editor's for rare characters only."""
+    """A span in a file whose text is not loaded; columns are wrong after rare characters only."""
     return lsp.Range(lsp.Position(span.line - 1, span.column - 1), lsp.Position(span.end_line - 1, span.end_column - 1))
 
 

@@ -125,7 +125,7 @@ def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str
     made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.rarely(3) else None
     term = drawer.number_term(scope, 2)
     shown = shown_labels(term.term)
-    alone = {label for _, _, label in plain_indices(term.term)}  # a name that stands in arithmetic only is a size
+    alone = {label for _, _, label in plain_indices(term.term)}  # a name used in arithmetic only is a size
     sized = made not in shown or drawer.is_sized(str(made), scope, (term.term,))
     rests = not signature.rest or any(a.name in signature.resting for a, _ in accesses(term.term))
     if free_labels(term.term) <= alone and sized and rests:
