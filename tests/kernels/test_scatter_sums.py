@@ -167,3 +167,37 @@ def test_the_mean_of_twenty_million_ones(code):
     program = et.compile("input X : f32[n], k : i64[n]\nS[k[n]: 2] = mean[n] X[n]\noutput S\n")
     n = 20_000_000
     assert program(X=np.ones(n, np.float32), k=np.zeros(n, np.int64))["S"][0] == 1
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_long_complex_sums(code, op, dtype):
+    program = et.compile(f"input X : {dtype}[n], k : i64[n]\nS[k[n]: 1] = {op}[n] X[n]\noutput S\n")
+    part = np.float32 if dtype == "c64" else np.float64
+    # NumPy adds partial sums of 1,024 rows of c128 one after the other.
+    rows = 200_000 if (code, dtype) == ("NumPy", "c128") else 2_000_000
+    x = np.full(rows, part(0.1) - 1j * part(0.3), np.result_type(part, 1j))
+    found = program(X=x, k=np.zeros(len(x), np.int64))["S"][0]
+    expected = x[0] * (len(x) if op == "sum" else 1)
+    for one, exact in ((found.real, expected.real), (found.imag, expected.imag)):
+        assert abs(one - exact) <= 4 * math.log2(len(x)) * np.finfo(part).eps * abs(exact)
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+@pytest.mark.parametrize("layout", ["n,c", "c,n"])
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_complex_rows(code, op, layout, dtype):
+    text = f"input X : {dtype}[{layout}], k : i64[n]\nS[k[n]: 5, c] = {op}[n] X[{layout}]\n"
+    program = et.compile(text + f"T[c, k[n]: 5] = {op}[n] X[{layout}] * X[{layout}]\noutput S, T\n")
+    rng, k = np.random.default_rng(3), np.random.default_rng(4).integers(0, 4, 5000)
+    x = (rng.standard_normal((5000, 3)) + 1j * rng.standard_normal((5000, 3))).astype(
+        {"c64": np.complex64, "c128": np.complex128}[dtype]
+    )
+    for arena in (None, "64KiB"):
+        found = program(data={"X": x if layout == "n,c" else np.ascontiguousarray(x.T), "k": k}, arena=arena)
+        for name, terms in (("S", x), ("T", (x * x))):
+            expected = np.zeros((5, 3), np.complex128)
+            np.add.at(expected, k, terms.astype(np.complex128))
+            expected = expected / np.maximum(1, np.bincount(k, minlength=5))[:, None] if op == "mean" else expected
+            value = found[name] if name == "S" else found[name].T
+            np.testing.assert_allclose(value[:4], expected[:4], atol=1e-3 if dtype == "c64" else 1e-10)

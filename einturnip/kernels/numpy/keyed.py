@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.dtypes import BOOL, I64, DType
+from einturnip.ir.dtypes import BOOL, C64, F32, F64, I64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.fold import FOLDS, identity
@@ -160,12 +159,15 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     if indexed:
         made[-1] = _broadcast(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
-    codes, sums = scatter_codes(aggregation.op, dtypes), aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
+    sums = aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
+    parts = 2 if sums and dtypes[0].kind == "c" else 1
+    added = dtypes[0] if parts == 1 else F32 if dtypes[0] == C64 else F64
+    codes = scatter_codes(aggregation.op, (added, *dtypes[1:]))
     if codes or sums:
-        made[0] = _matrix(assembler, made[0], rows)
+        made[0] = _matrix(assembler, made[0], rows, parts > 1 and bool(column_labels))
     names = scratch_names(aggregation.op, sums, hit is not None, indexed, bool(codes))
     over_both = _longer(space, labels, rows) if codes else labels
-    scratch = [_scratch(assembler, name, dtypes[0], labels, rows, over_both) for name in names]
+    scratch = [_scratch(assembler, name, added, labels, rows, over_both) for name in names]
     sizes = [assembler.scalar("size", p) for p in loose] if aggregation.op == "mean" else []
     arguments = [*made, *states[1:], *sizes, *scratch]
     fixed = (aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
@@ -173,13 +175,15 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
         assembler.step(innermost, Scatter(*fixed), arguments, states[0])
     else:
         groups = math.prod(extents[p] for p in row_labels)
-        table = _table(assembler, dtypes[0], groups, column_labels, rows) if codes else []
-        run = ScatterSums(*fixed, bool(table))
+        columns = parts * math.prod(space.blocks[p] for p in column_labels)
+        pairs = [assembler.table(I64.numpy, columns)] if parts > 1 else []
+        table = _table(assembler, added, groups, columns, rows) if codes else []
+        run = ScatterSums(*fixed, bool(table), parts)
         of_columns = made[1 + len(row_labels) :][: len(column_labels)]
-        of_table = [*table, *of_columns, *(scratch[names.index(name)] for name in ("columns", "column"))]
+        of_table = [*table, *of_columns, *(scratch[names.index(name)] for name in ("columns", "column")), *pairs]
         if table:
             assembler.step(space.n_out_loops, Begin(run), of_table, states[0])
-        assembler.step(innermost, run, [*arguments, *table], states[0])
+        assembler.step(innermost, run, [*arguments, *pairs, *table], states[0])
         if table:
             assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
     cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
@@ -190,15 +194,13 @@ def _table(
     assembler: Assembler,
     dtype: DType,
     groups: int,
-    column_labels: Sequence[int],
+    columns: int,
     rows: frozenset[int],
 ) -> list[int]:
     """Return the arrays of a table of partial sums."""
     space = assembler.space
     outer = space.loops[: space.n_out_loops]
     n_rows = math.prod(space.blocks[p] if p in outer else space.extents[p] for p in rows)
-
-    columns = math.prod(space.blocks[p] for p in column_labels)
     return [assembler.table(*sized) for sized in table_types(dtype, groups, n_rows, columns)]
 
 
@@ -242,11 +244,14 @@ def _broadcast(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
     return broadcast
 
 
-def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
-    """Copy an operand whose rows or columns are several axes, which may not be one axis in memory."""
+def _matrix(assembler: Assembler, value: int, rows: frozenset[int], dense: bool) -> int:
+    """Copy an operand whose rows or columns are several axes, which may not be one axis in memory.
+
+    ``dense``: a row's values must be contiguous.
+    """
     register, extents = assembler.registers[value], assembler.space.extents
     long = {p for p in register.labels if extents[p] > 1}
-    if register.kind == "slot" or max(len(long & rows), len(long - rows)) <= 1:
+    if register.kind == "slot" or (not dense and max(len(long & rows), len(long - rows)) <= 1):
         return value
     copied = assembler.slot(register.dtype, register.labels)
     assembler.step(len(assembler.space.loops), copy, (value,), copied)

@@ -108,7 +108,7 @@ class Scatter:
     def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
         """Fold by machine code without the interpreter lock, if it is loaded; return whether it did."""
         states, rows, columns, values, _, counts, weight = block
-        functions = [f for f in map(code_cache.find, self.codes) if f is not None]
+        functions = [f for f in map(code_cache.find, self.codes[: len(states)]) if f is not None]
         if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
             return False
         adjacent = follow(self.columns, columns)
