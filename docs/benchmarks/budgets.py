@@ -1,11 +1,11 @@
-"""Predicted time and bytes against the arena: do they ever rise with it?
+"""Predicted time and bytes as functions of the arena: do they ever rise with it?
 
     python docs/benchmarks/budgets.py FOLDER [--budgets 50] [--only WORD ...] [--points]
 
-Ten programs of the suite (suite_programs.py), planned and not run, for arenas evenly on a logarithmic scale from the
-least that does, or a 256th of what all files weigh, to twice that. A row a program: how often the plan for more memory
-is predicted to take longer than one for less, the largest such rise, and the largest rise of bytes among plans of equal
-time. Files are made sparse.
+Ten programs of the suite (suite_programs.py), planned and not run, for arenas evenly spaced on a logarithmic scale from
+the minimum, or a 256th of the bytes of all files, to twice these bytes. A row for each program: how often the plan for
+more memory is predicted to take longer than one for less, the largest such rise, and the largest rise of bytes among
+plans of equal time. Files are sparse.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAMES = (
     "convolution, out of core",
     "attention, out of core",
 )
-# Times nearer than this are equal.
+# Times nearer than this count as equal.
 EQUAL = 1.001
 
 
 def points(case: Case, folder: Path, budgets: int) -> list[tuple[int, float, int, float]]:
-    """For each arena its bytes, the seconds and bytes predicted, and the seconds that planning took."""
+    """For each arena its bytes, the predicted seconds and bytes, and the seconds of planning."""
     files = {}
     for name, file in case.files.items():
         dtype, shape, _ = POOL[file]
@@ -63,7 +63,7 @@ def points(case: Case, folder: Path, budgets: int) -> list[tuple[int, float, int
 
 
 def row(name: str, found: list[tuple[int, float, int, float]]) -> str:
-    """What rises, as a row of Markdown."""
+    """The rises, as a row of Markdown."""
     pairs = [(a, b) for n, a in enumerate(found) for b in found[n + 1 :]]
     slower = [b[1] / a[1] for a, b in pairs if b[1] > EQUAL * a[1]]
     moving = [b[2] / a[2] for a, b in pairs if 1 / EQUAL <= b[1] / a[1] <= EQUAL and b[2] > a[2]]

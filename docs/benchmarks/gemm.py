@@ -1,8 +1,8 @@
-"""C = A B from files within a budget, beside NumPy with everything in memory: time, memory and bytes from outside.
+"""C = A B from files within a budget, compared with NumPy in memory: time, memory and bytes.
 
     python docs/benchmarks/gemm.py FOLDER [--size 16384] [--memory 512MiB 192MiB] [--rounds 3]
 
-Contenders take turns in one run; each is a process of its own, watched through /proc. Prints Markdown.
+Contenders run alternately; each is a process of its own, observed through /proc. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ print(done - loaded, time.perf_counter() - begin)
 
 @dataclass
 class Watched:
-    """One process as seen from outside. Units: seconds, bytes."""
+    """One process, observed from outside. Units: seconds, bytes."""
 
     seconds: float
     peak: int
@@ -45,7 +45,7 @@ class Watched:
 
 
 def watch(command: list[str], folder: Path) -> Watched:
-    """Run a command and follow its resident memory and what it reads and writes."""
+    """Run a command and observe its resident memory and the bytes that it reads and writes."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     proc = Path("/proc") / str(process.pid)
@@ -105,7 +105,7 @@ def error(folder: Path, size: int) -> float:
 
 
 def main() -> None:
-    """Run the contenders in turn."""
+    """Run the contenders alternately."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", type=int, default=16384)

@@ -1,8 +1,8 @@
-"""Six programs of the language, each in an arena of a quarter of its data, against NumPy: right, and at what cost.
+"""Six programs of the language, each in an arena of a quarter of its data, compared with NumPy.
 
     python docs/benchmarks/language.py FOLDER [--only NAME ...] [--share 4]
 
-Data counts the inputs and the outputs. Each run is a process of its own, watched through /proc. Prints Markdown.
+Data are the inputs and outputs. Each run is a process of its own, observed through /proc. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Arrays = dict[str, np.ndarray]
 
 
 def neighbours_data(rng: np.random.Generator) -> Arrays:
-    """Points of small whole numbers, so that every distance is exact and ties are real."""
+    """Points of small integers, so that every distance is exact and there are ties."""
     return {n: rng.integers(0, 16, (size, 784)).astype("f4") for n, size in (("X", 60_000), ("Q", 10_000))}
 
 
 def neighbours(a: Arrays) -> Arrays:
-    """Distances in blocks of queries, a stable sort of each row's nearest."""
+    """Distances in blocks of queries, and a stable sort of each row."""
     x, q = a["X"], a["Q"]
     norms = (x * x).sum(1)
     near = np.empty((len(q), 5), np.int64)
@@ -43,7 +43,7 @@ def neighbours(a: Arrays) -> Arrays:
 
 
 def pagerank_data(rng: np.random.Generator) -> Arrays:
-    """A million edges among 100,000 nodes, some of them without a way out."""
+    """A million edges among 100,000 nodes, some of them without outgoing edges."""
     return {
         "src": (90_000 * rng.random(10**6) ** 2).astype("i4"),
         "dst": (100_000 * rng.random(10**6) ** 3).astype("i4"),
@@ -62,7 +62,7 @@ def pagerank(a: Arrays) -> Arrays:
 
 
 def paths_data(rng: np.random.Generator) -> Arrays:
-    """2,000 nodes, six edges out of each, whole lengths."""
+    """2,000 nodes with six outgoing edges each, of integer lengths."""
     w = np.full((2000, 2000), np.inf, "f4")
     for _ in range(6):
         w[np.arange(2000), rng.integers(0, 2000, 2000)] = rng.integers(1, 100, 2000)
@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], Arrays], Callable[[Arrays
 
 
 def measure(name: str, folder: Path, share: int) -> str:
-    """Make the data, run NumPy and einturnip, compare; one row of the table."""
+    """Create the data, run NumPy and einturnip, compare; return one row of the table."""
     make, reference, options, tolerance = CASES[name]
     arrays = make(np.random.default_rng(7))
     folder.mkdir(parents=True, exist_ok=True)

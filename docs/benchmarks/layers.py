@@ -1,9 +1,9 @@
-"""What EinDecomp's search takes for a model of 32 layers, beside the same model with one: ``einturnip plan --parts P``.
+"""Time of EinDecomp's search for a model of 32 layers, relative to one layer: ``plan --parts P``.
 
     python docs/benchmarks/layers.py [--parts 4 8 16 64] [--layers 32] [--repeat 9]
 
-Each search begins anew, with a graph of its own and nothing kept from the one before; one layer and many take turns.
-Milliseconds of the processor, medians, and the least, to which neighbours add. Prints Markdown.
+Each search starts with a new graph and nothing cached; one layer and many alternate. CPU milliseconds, medians and
+minima. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def graph(path: str, dims: dict[str, int]) -> EinGraph:
 
 
 def searched(path: str, dims: dict[str, int], parts: int) -> float:
-    """Seconds of the processor that one search takes."""
+    """CPU seconds of one search."""
     model = graph(path, dims)
     candidates.cache_clear()
     gc.collect()

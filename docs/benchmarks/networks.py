@@ -1,14 +1,14 @@
-"""Contractions within a memory, beside opt_einsum, cotengra and np.einsum asked for the same.
+"""Contractions within a memory, compared with opt_einsum, cotengra and np.einsum.
 
     python docs/benchmarks/networks.py FOLDER CASES.json... [--memory 1GiB 384MiB 256MiB] [--python PEERS/bin/python]
-        [--peers [KIND...]]
+    [--peers [KIND...]]
 
-CASES.json: a list of ``{"name", "equation", "shapes", "dtype"}`` as the Einsum Benchmark gives it (Blacher et al.,
-NeurIPS 2024), or ``{"contractions": [{"equation", "sizes"}]}``. Every contender is a process of its own, watched
-through /proc; each starts from the files and ends with its result in a file. opt_einsum gets ``memory_limit``,
-cotengra slices to ``target_size``: both in elements of the memory that inputs leave. A contender that went over is run
-once more with its data limited to the memory (RLIMIT_DATA), to see whether it dies. Seconds are those of the processor
-(user and system), which neighbours disturb less. Prints Markdown.
+CASES.json: a list of ``{"name", "equation", "shapes", "dtype"}`` as in the Einsum Benchmark (Blacher et al., NeurIPS
+2024), or ``{"contractions": [{"equation", "sizes"}]}``. Every contender is a process of its own, observed through
+/proc; it starts from files and ends with its result in a file. opt_einsum gets ``memory_limit``, cotengra slices to
+``target_size``: both in elements of the memory that inputs leave. A contender that exceeded the memory is run again
+with its data limited to it (RLIMIT_DATA), to see whether it dies. Seconds are CPU time (user and system). Prints
+Markdown.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One process as seen from outside. Units: processor seconds, bytes. ``died``: its exit was not 0."""
+    """One process, observed from outside. Units: CPU seconds, bytes. ``died``: its exit code was not 0."""
 
     seconds: float
     peak: int
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def cases(path: Path) -> list[Case]:
-    """What a file of cases holds."""
+    """The contractions of a file of cases."""
     found = json.loads(path.read_text())
     if isinstance(found, list):
         return [Case(c["name"], c["equation"], tuple(map(tuple, c["shapes"])), c["dtype"]) for c in found]
@@ -107,7 +107,7 @@ def prepare(folder: Path, case: Case) -> None:
 
 
 def watch(command: list[str], folder: Path, limit: int | None, patience: float) -> Outcome:
-    """Run a command; follow its highest resident memory. ``limit``: bytes of data it may have."""
+    """Run a command and observe its peak resident memory. ``limit``: maximum bytes of data."""
 
     def bounded() -> None:
         if limit is not None:
@@ -146,7 +146,7 @@ def _reason(code: int, error: str) -> str:
 
 
 def shown(run: Callable[[int | None], Outcome], memory: int, answer: Callable[[], float]) -> str:
-    """One cell of the table: seconds, peak, and what became of it within the memory."""
+    """One cell of the table: seconds, peak, and the outcome within the memory."""
     outcome = run(None)
     if outcome.died:
         return f"{outcome.died} ({outcome.peak >> 20})"
@@ -194,7 +194,7 @@ def table(folder: Path, options: argparse.Namespace) -> None:
 
 
 def error(folder: Path) -> float:
-    """How far a peer's answer is from einturnip's, relative to the largest value; NaN where there is none of ours."""
+    """The relative difference of a peer's answer from einturnip's; NaN if there is none."""
     if not (folder / "R.npy").exists():
         return float("nan")
     ours, theirs = (np.load(folder / name, mmap_mode="r") for name in ("R.npy", "peer.npy"))

@@ -1,11 +1,11 @@
-"""Orders of contractions: operations of those found here, of opt_einsum's and of cotengra's.
+"""Orders of contractions: operations of einturnip's, opt_einsum's and cotengra's orders.
 
     python docs/benchmarks/orders.py [CASES.json] [--cotengra SECONDS]
 
-CASES.json: a list of ``{"name", "equation", "shapes"}``, as the Einsum Benchmark gives it (Blacher et al., NeurIPS
-2024). Beside them networks drawn at random by opt_einsum's generator (which wants pytest), seeded. A row a network: its
-tensors; for each method log10 of the operations (a multiplication, and an addition where anything is summed, for each
-point), that of the elements of the largest intermediate, and the seconds of the processor. Prints Markdown.
+CASES.json: a list of ``{"name", "equation", "shapes"}`` as in the Einsum Benchmark (Blacher et al., NeurIPS 2024).
+Further networks are drawn at random by opt_einsum's generator (which requires pytest), seeded. A row for each network:
+its tensors; for each method log10 of the operations (a multiplication, and an addition if anything is summed, for each
+point), log10 of the elements of the largest intermediate, and the CPU seconds. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opt_einsum.testing import rand_equation
 from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, work
 
 Network = tuple[str, list[frozenset[int]], frozenset[int], dict[int, int]]
-# Tensors, labels of each, labels of the result, least and most size, seed.
+# Number of tensors, labels of each, labels of the result, minimum and maximum size, seed.
 DRAWN = (
     (12, 4, 2, 3, 9, 3),
     (18, 3, 2, 3, 6, 9),
@@ -46,7 +46,7 @@ def network(name: str, equation: str, shapes: list[tuple[int, ...]]) -> Network:
 
 
 def networks(path: Path | None) -> Iterator[Network]:
-    """Those of the file that have more than two tensors, then those drawn."""
+    """The networks of the file with more than two tensors, then the drawn ones."""
     for case in json.loads(path.read_text()) if path else ():
         if len(case["shapes"]) > 2:
             yield network(case["name"], case["equation"], [tuple(shape) for shape in case["shapes"]])
@@ -56,12 +56,12 @@ def networks(path: Path | None) -> Iterator[Network]:
 
 
 def by_opt_einsum(factors: list[frozenset[int]], out: frozenset[int], sizes: dict[int, int]) -> Pairs:
-    """Its ``auto`` order."""
+    """The order of opt_einsum's ``auto``."""
     return tuple((min(step), max(step)) for step in oe.paths.auto(factors, out, sizes))
 
 
 def by_cotengra(factors: list[frozenset[int]], out: frozenset[int], sizes: dict[int, int], seconds: float) -> Pairs:
-    """The best of its searches in so many seconds, by one process."""
+    """The best order of cotengra's searches within ``seconds``, by one process."""
     import cotengra
 
     optimizer = cotengra.HyperOptimizer(minimize="flops", max_time=seconds, max_repeats=10_000, parallel=False)

@@ -1,12 +1,12 @@
-"""Bytes of C = A B in budgets of 1/4 to 1/64 of its data, counted from outside, and what square blocks of C move.
+"""Bytes moved by C = A B in arenas of 1/4 to 1/64 of its data, compared with square blocks of C.
 
     python docs/benchmarks/planner_gemm.py FOLDER [--sizes 8192x8192x8192] [--shares 4 8 16 32 64] [--plan]
 
-Every product is run by a process of its own from ``.npy`` files, with ``--arena`` at the share of what A, B and C weigh
-together; what it reads and writes is taken from ``/proc/PID/io`` (``rchar`` and ``wchar``, Python's own files among
-them; to be seen there, each run of a file is asked for by a call of its own, so seconds are not those of a usual run).
-The reference is max(2MNK/sqrt(S), MK + KN) + MN elements, S being those of the arena as it was stated. ``--plan`` runs
-nothing and shows planned bytes. Prints Markdown.
+Every product is run by a process of its own from ``.npy`` files, with ``--arena`` at that share of the bytes of A, B
+and C. Bytes moved are those of ``/proc/PID/io`` (``rchar`` and ``wchar``, with Python's own files). So that they are
+counted there, each run of a file is read by a call of its own, so seconds are not those of a usual run. The reference
+is max(2MNK/sqrt(S), MK + KN) + MN elements for an arena of S elements. ``--plan`` runs nothing and prints planned
+bytes. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 PROGRAM = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 EINTURNIP = [sys.executable, "-m", "einturnip"]
-# What io_submit(2) reads from the page cache is in no count of /proc/PID/io.
+# /proc/PID/io does not count what io_submit(2) reads from the page cache.
 SINGLY = "import einturnip.storage.io.batched_io as t; t.together = lambda: None\n"
 SINGLY += "import einturnip.storage.io.coalesced_reads as t; t.together = lambda: None\n"
 SINGLY += "import einturnip.storage.io.transfer as t; t.together = lambda: None\n"
@@ -32,12 +32,12 @@ COUNTED = [sys.executable, "-c", SINGLY]
 
 
 def bound(m: int, n: int, k: int, points: float) -> float:
-    """Elements that square blocks of C move where they fill the arena, and never less than everything once."""
+    """Elements that square blocks of C move if they fill the arena, at least everything once."""
     return max(2 * m * n * k / math.sqrt(points), m * k + k * n) + m * n
 
 
 def make(path: Path, rows: int, columns: int) -> None:
-    """A file of normal numbers, unless it is there."""
+    """Create a file of normal numbers, unless it exists."""
     if not path.exists():
         rng, out = np.random.default_rng(rows), np.lib.format.open_memmap(path, "w+", "f4", (rows, columns))
         for row in range(0, rows, 512):
@@ -46,13 +46,13 @@ def make(path: Path, rows: int, columns: int) -> None:
 
 
 def counted(folder: Path, m: int, n: int, k: int, arena: int) -> tuple[int, str, float]:
-    """Bytes that a run moves as seen from outside, its tiles, its seconds."""
+    """Bytes that a run moves, observed from outside, its tiles, its seconds."""
     make(folder / f"{m}x{k}.npy", m, k)
     make(folder / f"{k}x{n}.npy", k, n)
     report = folder / "report.json"
     command = [*COUNTED, "run", "gemm.ein", "--quiet", "--arena", f"{arena}B", "--report", report.name]
     command += ["-i", f"A={m}x{k}.npy", "-i", f"B={k}x{n}.npy", "-o", "C=C.npy"]
-    # The shell that waits for it has the bytes of its child in its own count, and nearly none of its own.
+    # The waiting shell's count contains its child's bytes, and hardly any of its own.
     script = 'before=$(cat /proc/$$/io); "$@"; echo "$before"; cat /proc/$$/io'
     said = subprocess.run(["bash", "-c", script, "-", *command], cwd=folder, capture_output=True, text=True, check=True)
     counts = [int(x) for x in re.findall(r"[rw]char: (\d+)", said.stdout)]

@@ -1,8 +1,9 @@
-"""What it takes to plan 10^3 to 10^6 tile tasks: ``einturnip plan`` from shell to shell, watched through /proc.
+"""Time and memory of planning 10^3 to 10^6 tile tasks with ``einturnip plan``.
 
     python docs/benchmarks/planning.py FOLDER [--tiles 10 22 46 100] [--memory 1GiB]
 
-A matrix product in N x N x N tiles of 32 x 32, and as many tile tasks of an elementwise statement. Prints Markdown.
+A matrix product in N x N x N tiles of 32 x 32, and as many tile tasks of an elementwise statement, observed through
+/proc. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ output C = "C.npy"
 
 @dataclass(frozen=True)
 class Watched:
-    """One process as seen from outside. Units: seconds, bytes."""
+    """One process, observed from outside. Units: seconds, bytes."""
 
     seconds: float
     processor_seconds: float
@@ -42,7 +43,7 @@ class Watched:
 
 
 def watch(command: list[str]) -> Watched:
-    """Run a command and follow its highest resident memory."""
+    """Run a command and observe its peak resident memory."""
     begin = time.perf_counter()
     anew = os.environ | {"EINTURNIP_PLANS": "off"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=anew)
@@ -53,7 +54,7 @@ def watch(command: list[str]) -> Watched:
         except OSError:
             break
         found = re.search(r"VmHWM:\s*(\d+)", status)
-        if found is None:  # it has ended, and waits to be asked how
+        if found is None:  # it has ended, and waits to be reaped
             break
         peak = max(peak, int(found[1]) << 10)
         time.sleep(0.02)
@@ -84,7 +85,7 @@ def main() -> None:
     print("| program | tile tasks | seconds | processor, seconds | microseconds a task | peak resident, MiB |")
     print("|---|---|---|---|---|---|")
     for n in options.tiles:
-        rows, columns = n, n * n // 4  # a load of each operand, a kernel and a store: four tasks a tile
+        rows, columns = n, n * n // 4  # a load of each operand, a kernel and a store: four tasks per tile
         cases = (
             ("product", PRODUCT, dict.fromkeys("mpn", n * TILE)),
             ("elementwise", ELEMENTWISE, {"m": rows * TILE, "n": columns * TILE}),

@@ -1,4 +1,4 @@
-"""Predicted against measured time over random plans of one program: a product of 3072 x 3072, cut at random.
+"""Predicted and measured time of random plans of one program: a product of 3072 x 3072.
 
     python docs/benchmarks/plans.py FOLDER [--plans 16]
 

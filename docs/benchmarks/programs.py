@@ -1,11 +1,10 @@
-"""The programs of docs/examples/models and training at full memory, at half and at the least that will do.
+"""Programs of docs/examples/models and training at full memory, half of it and the minimum.
 
     python docs/benchmarks/programs.py FOLDER [--only WORD ...] [--model SmolLM2.gguf]
 
-Every run is a process that waits when it is done until the parent has read, from outside, the highest memory that it
-ever had resident (VmHWM). *Full* is 4 GiB, in which nothing is spilled; *half* is half of the peak that was then
-seen; *least* is what refusals name, as often as it is refused. Answers are held
-against the reference by the parent. LoRA needs ``--model``. Prints Markdown.
+Every run is a process that waits at its end until the parent has read its peak resident memory (VmHWM). *Full* is 4
+GiB, in which nothing is spilled; *half* is half of the peak in it; *least* is the memory that refusals name, repeated
+until one runs. The parent compares answers with the reference. LoRA requires ``--model``. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TRIES = 60
 
 
 def child(case: str, folder: Path, memory: int) -> None:
-    """Run a case as it is asked for, tell how, and wait to be looked at."""
+    """Run the requested case, report the outcome, and wait for the parent."""
 
     from einturnip.core.errors import CapacityError
 
@@ -40,7 +39,7 @@ def child(case: str, folder: Path, memory: int) -> None:
 
 
 def watched(case: str, folder: Path, memory: int) -> tuple[str, float, int]:
-    """What a child says of its run, the number with it, and its peak in bytes, seen from outside."""
+    """A child's report of its run, with a number, and its peak in bytes, observed from outside."""
     command = [sys.executable, __file__, str(folder), "--child", case, str(memory)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -53,7 +52,7 @@ def watched(case: str, folder: Path, memory: int) -> tuple[str, float, int]:
 
 
 def least(case: str, folder: Path) -> tuple[int, float, int]:
-    """The least memory that is not refused, the seconds and the peak of the run in it."""
+    """The minimum memory that is not refused, with the seconds and the peak of the run in it."""
     memory = 1 << 20
     for _ in range(TRIES):
         said, number, peak = watched(case, folder, memory)
@@ -86,7 +85,7 @@ def rows(case: str, folder: Path, check: Callable[[], float]) -> None:
 
 
 def main() -> None:
-    """Make the data of each case, run it, and take the data away."""
+    """Create the data of each case, run it, and remove the data."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=[])

@@ -1,4 +1,4 @@
-"""The data of programs.py and its references: each case makes its files and gives what measures an answer's error."""
+"""The data and references of programs.py: each case creates its files and a measure of the error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _save(folder: Path, **arrays: Any) -> None:
 
 
 def _off(found: Any, expected: Any) -> float:
-    """The largest difference, relative to the largest value expected."""
+    """The largest difference, relative to the largest expected value."""
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
 
@@ -36,7 +36,7 @@ def _chain(**sizes: int) -> Callable[[Path], Check]:
 
 
 def _graph(folder: Path) -> Check:
-    """Copies of the characters of Les Miserables that do not know each other, with features of their own."""
+    """Disconnected copies of the characters of Les Miserables, with features of their own."""
     from scipy.sparse import csr_array
 
     copies, d, drawn = 3000, 64, np.random.default_rng(2)
@@ -107,7 +107,7 @@ def _ccd(folder: Path) -> Check:
 
 
 def _digits(folder: Path) -> Check:
-    """Against the run at full memory; and the accuracy on held-out images must be 97% or more."""
+    """Compared with the run at full memory; the accuracy on held-out images must be at least 97%."""
     from sklearn.datasets import load_digits
 
     from programs_run import DIGITS_STEPS
@@ -134,7 +134,7 @@ def _digits(folder: Path) -> Check:
 
 
 def _lora(folder: Path) -> Check:
-    """The losses of two steps, against those at full memory."""
+    """The losses of two steps, compared with those at full memory."""
     _save(folder, windows=np.random.default_rng(0).integers(0, 49152, (2, 65)).astype(np.int32))
     first: list[Any] = []
 

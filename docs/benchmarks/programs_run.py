@@ -1,4 +1,4 @@
-"""What the children of programs.py run: each program from its files, in the memory given, its answers into files."""
+"""The runs of programs.py's children: each program from its files, within a memory, to files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ DIGITS_STEPS = 300
 
 
 def memory_of(process: str, field: str) -> int:
-    """A figure of the kernel's about a process, in bytes."""
+    """A figure of the kernel about a process, in bytes."""
     status = Path(f"/proc/{process}/status").read_text().splitlines()
     (found,) = (int(line.split()[1]) << 10 for line in status if line.startswith(f"{field}:"))
     return found
 
 
 def _within(memory: int, run: Callable[[int], None], beside: int = 0) -> None:
-    """Run in what of the process's memory is left to give: in Python, that is on top of what the process has.
+    """Run within the remaining memory of the process; in Python the limit is on what a call adds.
 
-    ``beside``: bytes that the script takes itself.
+    ``beside``: bytes that the script itself takes.
 
     Raises:
-        CapacityError: ``needed`` is the least for the whole process.
+        CapacityError: ``needed`` is the minimum for the whole process.
     """
     taken = memory_of("self", "VmRSS") + beside
     if memory <= taken:
@@ -40,7 +40,7 @@ def _within(memory: int, run: Callable[[int], None], beside: int = 0) -> None:
 
 
 def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None]:
-    """A program of docs/examples/models, its inputs and outputs files of their names."""
+    """A program of docs/examples/models with inputs and outputs in files of the same names."""
 
     def run(folder: Path, memory: int) -> None:
         data = {name: str(folder / f"{name}.npy") for name in inputs.split()}
@@ -84,7 +84,7 @@ def _lora(folder: Path, memory: int) -> None:
         np.save(folder / "out_losses.npy", [lora.step(ids) for ids in np.load(folder / "windows.npy")])
         lora.session.close()
 
-    _within(memory, train, MODEL_NBYTES)  # what the script lora.py leaves for the model's own description
+    _within(memory, train, MODEL_NBYTES)  # as lora.py does, this reserves memory for the model's own description
 
 
 RUNS: dict[str, Callable[[Path, int], None]] = {

@@ -1,8 +1,8 @@
-"""What --reproducible costs: programs in the ordinary and in the reproducible mode, by turns.
+"""The cost of --reproducible: programs in the ordinary and in the reproducible mode, alternating.
 
     python docs/benchmarks/reproducible.py [--rounds 5] [--memory 512MiB]
 
-Plans are made and kernels compiled before; seconds of the run alone. Prints Markdown.
+Plans and kernels are prepared first; seconds of the run alone. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
         program = et.compile(text)
         modes = [program.plan(memory=given.memory, reproducible=mode, **arrays) for mode in (False, True)]
         seconds: list[list[float]] = [[], []]
-        for turn in range(2 + given.rounds):  # the first two compile what pays
+        for turn in range(2 + given.rounds):  # the first two compile the kernels
             for mode, plan in enumerate(modes):
                 begin = time.perf_counter()
                 plan.run()

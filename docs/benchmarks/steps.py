@@ -1,8 +1,8 @@
-"""What a step of a session takes beside its kernels: the digits' classifier, and a state of 100 MB.
+"""Overhead of a session's step: the digits' classifier, and a state of 100 MB.
 
     python docs/benchmarks/steps.py [--steps 300]
 
-Medians over the steps after the first tenth; beside them what NumPy takes for the same step. Prints Markdown.
+Medians over the steps after the first tenth, with NumPy's time for the same step. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGE = "state W : f32[n]\ninput g : f32[n]\ninput lr : f32\nW[i] <- W[i] - lr *
 
 
 def median(step: Callable[[], object], steps: int) -> float:
-    """Milliseconds of a step."""
+    """Milliseconds per step."""
     seconds = []
     for _ in range(steps):
         begin = time.perf_counter()

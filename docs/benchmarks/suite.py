@@ -1,13 +1,12 @@
-"""Predicted against measured: forty programs (suite_programs.py), each run in a process of its own from cold files.
+"""Predicted and measured time of forty programs (suite_programs.py), each in its own process.
 
     python docs/benchmarks/suite.py FOLDER --calibrate
     python docs/benchmarks/suite.py FOLDER [--only WORD ...] [--rounds 1] [--seconds 150] [--table]
 
-``--calibrate`` measures the rates into FOLDER/machine.json, which the runs then use, and makes the inputs. Every run
-adds a line to FOLDER/results.jsonl; a program that has as many lines as there are rounds is left out, so that the suite
-can be run in parts. A run in which other programs, or a virtual machine's host, took more than a twentieth of the
-processors is not that machine's: it is made again, at most four times. ``--table`` prints what was measured, as
-Markdown.
+``--calibrate`` measures the rates into FOLDER/machine.json, which the runs then use, and creates the inputs. Every run
+appends a line to FOLDER/results.jsonl; a program with as many lines as rounds is skipped, so that the suite can be run
+in parts. A run in which other programs, or the host of a virtual machine, took more than a twentieth of the CPU time is
+repeated, at most four times. ``--table`` prints the results as Markdown.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from einturnip.core.process_limits import others_seconds, usable_cores
 from einturnip.devices.stored import SWITCH
 from suite_programs import POOL, SUITE, Case
 
-# The part of the processors that others may take of a run: of two, a tenth of one, for which ops on both of them wait.
+# Maximum share of the CPU time that others take during a run: of two cores a tenth of one, for which ops on both wait.
 OTHERS = 0.05
 
 
 def prepare(folder: Path, case: Case) -> None:
-    """Make what is missing of a program's files: numbers between -1 and 1, indices below what they index."""
+    """Create a program's missing files: numbers between -1 and 1, and indices within their range."""
     for number, (name, (dtype, shape, below)) in enumerate(POOL.items()):
         path = folder / f"{name}.npy"
         if path.exists() or name not in case.files.values():
@@ -63,10 +62,10 @@ def forget(paths: list[Path]) -> None:
 
 @contextlib.contextmanager
 def warmed(folder: Path, inputs: list[Path], nbytes: int = 15 << 27) -> Iterator[None]:
-    """Read the inputs, and keep as many bytes free as the longest output has in pages that were just written.
+    """Read the inputs, and free as many recently written bytes as the longest output has.
 
-    A virtual machine's host takes back the memory that its guest leaves free for seconds, 2 MiB at a time, and takes
-    seconds to find other: what is freed here lies between pages that are not.
+    The host of a virtual machine reclaims memory that is free for seconds, 2 MiB at a time, and takes seconds to
+    provide it again: the memory freed here is between pages that stay in use.
     """
     piece = memoryview(bytearray(1 << 20))
     for path in inputs:
@@ -84,7 +83,7 @@ def warmed(folder: Path, inputs: list[Path], nbytes: int = 15 << 27) -> Iterator
 
 
 def undisturbed(case: Case, folder: Path, tries: int = 5) -> dict[str, Any]:
-    """The report of the first run of which others took no more than ``OTHERS``; of the least disturbed, if all were."""
+    """The report of the first undisturbed run, else of the least disturbed one."""
     runs = []
     for _ in range(tries):
         runs.append(run(case, folder))
@@ -94,7 +93,7 @@ def undisturbed(case: Case, folder: Path, tries: int = 5) -> dict[str, Any]:
 
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
-    """Run a program from cold files and give its report; ``others``: the part of the processors that others took."""
+    """Run a program from cold files and return its report; ``others``: CPU share of other programs."""
     prepare(folder, case)
     program, report = folder / "program.ein", folder / "report.json"
     program.write_text(case.text)
@@ -117,7 +116,7 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def table(lines: list[dict[str, Any]]) -> list[str]:
-    """A row a program: medians of what was measured beside what was predicted."""
+    """A row for each program: medians of measured values, with the predicted ones."""
     rows = ["| program | arena, MiB | predicted, s | measured, s | ratio | bytes equal | peak, predicted / measured |"]
     rows += ["|---|---|---|---|---|---|---|"]
     near = equal = peaks = count = 0
@@ -140,7 +139,7 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    """Run what is missing, then print the table."""
+    """Run the missing programs, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=[])

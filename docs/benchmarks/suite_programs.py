@@ -1,15 +1,15 @@
-"""Forty programs by which predicted times are held against measured ones; listed before any model was fitted to them,
-and some made larger since, whose time had become less than half a second.
+"""Forty programs to compare predicted with measured times.
 
-Each is a program, the files of its inputs and an arena. At least twenty run out of core: their data do not fit the
-arena. Inputs come from a pool of files that are made once.
+They were listed before any model was fitted to them; some were enlarged later, to take at least half a second. Each is
+a program, the files of its inputs and an arena. At least twenty run out of core: their data exceed the arena. Inputs
+come from a pool of files that are created once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# File: element type and shape. Integer files hold indices; what they index is the number behind the shape.
+# File: element type and shape. Integer files contain indices; the number after the shape is the size of their axis.
 POOL: dict[str, tuple[str, tuple[int, ...], int]] = {
     "a6k": ("f4", (6144, 6144), 0),
     "b6k": ("f4", (6144, 6144), 0),
@@ -50,7 +50,7 @@ POOL: dict[str, tuple[str, tuple[int, ...], int]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A program; ``files`` by input; ``arena`` in MiB; ``spills`` where its data are larger than that."""
+    """A program; ``files`` by input; ``arena`` in MiB; ``spills``: its data are larger than that."""
 
     name: str
     text: str

@@ -1,8 +1,8 @@
-"""A program that waits for the disk and one that computes: one after the other, and both in one memory.
+"""A program that waits for the disk and one that computes: one after the other, and together.
 
     python docs/benchmarks/together.py FOLDER [--gib 2] [--size 4096] [--memory 512MiB] [--rounds 3]
 
-Each run is a process of its own on files that the page cache does not hold; the ways take turns. Prints Markdown.
+Each run is a process of its own on files that are not in the page cache; the ways alternate. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def prepare(folder: Path, gib: float, size: int) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Have nothing of the folder's files in the page cache."""
+    """Remove the folder's files from the page cache."""
     for path in folder.glob("*.npy"):
         with open(path, "rb") as file:
             os.fsync(file.fileno())
@@ -52,7 +52,7 @@ def forget(folder: Path) -> None:
 
 
 def timed(folder: Path, programs: tuple[str, ...], memory: str) -> tuple[float, float]:
-    """Seconds from the start of the process to its end, and of processor time."""
+    """Seconds from the start of the process to its end, and CPU seconds."""
     forget(folder)
     files = [f"{name}.ein" for name in programs]
     before, begin = os.times(), time.perf_counter()

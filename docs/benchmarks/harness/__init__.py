@@ -1,4 +1,4 @@
-"""Benchmarks: einturnip and what a user would pick instead, interleaved in one run.
+"""Benchmarks of einturnip and its alternatives, interleaved in one run.
 
 In: cases (``cases``, ``disk_cases``, ``gpu_cases``) and peers (``peers``, ``disk_peers``, ``gpu_peers``). Out: results
 as JSON, pages (``*_page``) and a drawing (``draw``). ``commands`` has the commands under ``einturnip bench``; read

@@ -1,4 +1,4 @@
-"""What is measured in memory: programs in the language, with their sizes and the kind of work that peers get too."""
+"""The cases in memory: programs in the language with their sizes, and the kind of work for peers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TCCG: tuple[tuple[str, dict[str, int]], ...] = (
 
 @dataclass(frozen=True)
 class BenchCase:
-    """One piece of work. ``shapes``: of each input, in the program's order; ``integers``: the inputs that are indices.
+    """One case. ``shapes``: of each input, in program order; ``integers``: the inputs that are indices.
 
-    ``kind`` and ``detail`` say what peers compute (``bench.peers``). ``flops``: multiplications and additions, a scalar
-    function counted as one; ``nbytes``: what must be read and written once. ``peak``: what of the machine's arithmetic
-    it is held against, where products by BLAS are no measure.
+    ``kind`` and ``detail`` define the work for peers (``harness.peers``). ``flops``: multiplications and additions, a
+    scalar function counted as one; ``nbytes``: bytes that must be read and written once. ``peak``: the arithmetic peak
+    to compare with, if BLAS is no measure.
     """
 
     name: str
@@ -47,7 +47,7 @@ class BenchCase:
 
 
 def in_memory(small: bool = False) -> list[BenchCase]:
-    """Every case that runs in memory; ``small`` ones take a blink each, to try the harness."""
+    """Every case in memory; ``small`` ones take milliseconds, to test the harness."""
     n = 64 if small else 2048
     wide = 128 if small else 4096
     return [
@@ -82,7 +82,7 @@ def _einsum(name: str, equation: str, sizes: dict[str, int]) -> BenchCase:
     shapes = {x: tuple(sizes[c] for c in t) for x, t in zip(names, terms, strict=True)}
     written = tuple(sizes[c] for c in out)
     flops = 2.0 * math.prod(sizes[c] for c in set(left) - {","})
-    if len(terms) > 2:  # by the best order of pairs
+    if len(terms) > 2:  # in the best order of pairs
         import opt_einsum
 
         flops = 2.0 * float(opt_einsum.contract_path(equation, *shapes.values(), shapes=True)[1].opt_cost) / 2

@@ -27,7 +27,7 @@ def command() -> None:
 )
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> None:
-    """In memory: contractions, attention, joins, rows, transposes, gathers. CASE is a part of a case's name."""
+    """Work in memory: contractions, attention, joins, rows, transposes, gathers. CASE: part of a name."""
     from harness.host import bench, geometric_mean, line, machine, typed, write
 
     if rounds < 1:
@@ -37,7 +37,7 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
     for outcome in bench(names, rounds, small):
         outcomes.append(outcome)
         click.echo(line(outcome))
-        if out is not None:  # what is measured is kept, whatever comes next
+        if out is not None:  # results are stored before anything else can fail
             write(outcomes, out, machine(), words)
     if not outcomes:
         raise click.UsageError(f"no case's name holds {' or '.join(repr(n) for n in names)}")
@@ -82,9 +82,9 @@ def disk(
     seconds: float | None,
     small: bool,
 ) -> None:
-    """Out of core: files of up to 5 GB in a part of that memory. CASE is a part of a case's name.
+    """Out of core: files of up to 5 GB in a fraction of that memory. CASE: part of a name.
 
-    What OUT has of this machine is not measured again.
+    Results of this machine that OUT already has are not measured again.
     """
     from einturnip.devices.host import measure_disk
     from harness.disk import SHARES, bench
@@ -101,7 +101,7 @@ def disk(
         there = about | {"disk": told, "disk_read": rates.read, "disk_write": rates.write}
     for case, run in bench(names, folder, rounds, shares or SHARES, small, records, until, only):
         click.echo(line(case, run))
-        if out is not None:  # what is measured is kept, whatever comes next
+        if out is not None:  # results are stored before anything else can fail
             write(records, out, there, words)
     if not records:
         raise click.UsageError(f"no case's name holds {' or '.join(repr(n) for n in names)}")

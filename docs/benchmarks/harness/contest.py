@@ -1,9 +1,9 @@
-"""Contenders side by side: a process each, called in turn, so that what disturbs one disturbs all.
+"""Runs contenders alternately, each in a process of its own, so that disturbances affect all of them.
 
-Who waits is stopped: threads of several libraries go on spinning after a call, and would take the cores of the next.
-
-A round is clean when the machine did little else meanwhile (``/proc/stat``); medians are over clean rounds where there
-are enough of them. Ratios are of seconds of the same round, with a bootstrap interval of their median.
+A contender that waits is stopped, because threads of several libraries spin after a call and would take the cores of
+the next one.
+A round is clean if other programs used little CPU time meanwhile (``/proc/stat``); medians are over clean rounds if
+there are enough. Ratios are of seconds of the same round, with a bootstrap interval of their median.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Any
 
 import numpy as np
 
-# The share of the machine's processors that others may use in a clean round.
+# Maximum share of the machine's CPU time that other programs use in a clean round.
 MOST_DISTURBED = 0.05
-# Rounds that a median wants.
+# Minimum number of rounds for a median.
 FEWEST_CLEAN = 3
-# Cases of short calls are called in turn more often: for so many seconds, at most so many times, for each round asked
-# for. What memory and cores give changes within a second by a third and more, for whoever is called then.
+# Cases of short calls run more rounds: for each requested round, up to this many seconds and this many rounds. Rates of
+# memory and cores change by a third and more within a second.
 ROUND_SECONDS, MOST_TURNS = 1.0, 10
 _RESAMPLED = 1000
 
 
 @dataclass
 class Contender:
-    """One process that waits to be called. ``seconds``: a call's, round by round; ``clean``: which rounds were.
+    """One process of a contender. ``seconds``: of its calls, by round; ``clean``: whether each round was.
 
-    ``last``: elements of what the last call gave, as ``about`` has them of the first.
+    ``last``: elements of the last call's result, to compare with those of the first in ``about``.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Contender:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes part."""
+        """True if it takes part."""
         return not self.error and not self.about.get("absent")
 
     def call(self) -> None:
-        """One round."""
+        """Run one round."""
         assert self.process.stdin is not None
         self.process.send_signal(signal.SIGCONT)
         before = _busy()
@@ -70,7 +70,7 @@ class Contender:
         self.clean.append(busy - said["used"] <= MOST_DISTURBED * wall + 0.02)
 
     def end(self) -> None:
-        """Note its peak and let it go."""
+        """Record its peak and end the process."""
         self.process.send_signal(signal.SIGCONT)
         if self.process.poll() is None:
             self.peak_nbytes = peak_resident(self.process.pid)
@@ -86,7 +86,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class ContenderFigure:
-    """What a contender reached. Units: seconds, bytes. ``ratio``: einturnip's speed over its own, with an interval."""
+    """A contender's result. Units: seconds, bytes. ``ratio``: einturnip's speed relative to it."""
 
     name: str
     version: str
@@ -101,7 +101,7 @@ class ContenderFigure:
 
 
 def start_worker(module: str, *arguments: str) -> subprocess.Popen[str]:
-    """A module of the harness in a process of its own, which finds the harness where this one is."""
+    """Start a module of the harness in a process of its own."""
     search = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-m", f"harness.{module}", *arguments],
@@ -114,7 +114,7 @@ def start_worker(module: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def start(case: str, contender: str, small: bool) -> Contender:
-    """Begin one contender and wait until it is warm."""
+    """Start one contender and wait until it has warmed up."""
     process = start_worker("worker", case, contender, "1" if small else "0")
     about = answer(process)
     process.send_signal(signal.SIGSTOP)
@@ -131,14 +131,14 @@ def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tole
             for c in field_ if k % 2 else reversed(field_):
                 if c.alive:
                     c.call()
-    finally:  # a process that is stopped does not see that its input ended
+    finally:  # a stopped process does not notice the end of its input
         for c in field_:
             c.end()
     return [_figure(c, field_, tolerance) for c in field_ if not c.about.get("absent")]
 
 
 def turns(rounds: int, seconds: float) -> Iterator[int]:
-    """Numbers of ``rounds`` rounds, and of more until ``seconds`` have gone by."""
+    """Yield numbers of ``rounds`` rounds, and of more until ``seconds`` have passed."""
     end = time.monotonic() + seconds
     for k in range(MOST_TURNS * rounds):
         if k >= rounds and time.monotonic() >= end:
@@ -147,7 +147,7 @@ def turns(rounds: int, seconds: float) -> Iterator[int]:
 
 
 def peak_resident(pid: int) -> int:
-    """The most memory that a process held so far, in bytes, as the system counts it."""
+    """The peak resident memory of a process so far, in bytes, from the system."""
     try:
         with open(f"/proc/{pid}/status") as status:
             return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")), 0)
@@ -156,9 +156,9 @@ def peak_resident(pid: int) -> int:
 
 
 def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next JSON object that a worker says, or what ended it."""
+    """The next JSON object from a worker, or the error that ended it."""
     assert process.stdout is not None
-    for line in process.stdout:  # peers print what they like
+    for line in process.stdout:  # peers may print other lines
         if line.startswith("{"):
             said: dict[str, Any] = json.loads(line)
             return said
@@ -168,7 +168,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def _busy() -> tuple[float, float]:
-    """Seconds that the machine's processors worked since it started, and the seconds there were."""
+    """Seconds of CPU time used since the start of the machine, and of CPU time available."""
     with open("/proc/stat") as stat:
         counts = [int(x) for x in stat.readline().split()[1:9]]
     tick = os.sysconf("SC_CLK_TCK")
@@ -191,7 +191,7 @@ def _figure(c: Contender, all_of_them: Sequence[Contender], tolerance: float) ->
 
 
 def clean(c: Contender) -> list[float]:
-    """Its seconds in clean rounds; in all of them where too few were."""
+    """Its seconds in clean rounds, or in all if there are too few."""
     kept = [s for s, ok in zip(c.seconds, c.clean, strict=True) if ok]
     return kept if len(kept) >= FEWEST_CLEAN else c.seconds
 
@@ -204,7 +204,7 @@ def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, floa
 
 
 def _agree(a: Contender, b: Contender, tolerance: float) -> bool:
-    """Whether b's first and last results have the elements of a's first, where they were looked at."""
+    """True if b's first and last results agree with a's first in the sampled elements."""
     x = np.array(a.about.get("sample", []))
     return all(_same(x, np.array(y), tolerance) for y in (b.about.get("sample", []), b.last))
 

@@ -1,4 +1,4 @@
-"""``einturnip bench disk``: from files to a file, in a share of the data's size, beside Dask, Cubed, memory maps."""
+"""``einturnip bench disk``: out of core, compared with Dask, Cubed and memory maps."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from harness.disk_peers import LIMITED, OURS, present
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
-# What Python and a contender's libraries take, about: no share is less.
+# Memory of Python and a contender's libraries, approximately: the minimum of every share.
 LEAST = 64 << 20
-# The part of a peer's peak in which einturnip is to be no slower.
+# Share of a peer's peak in which einturnip must not be slower.
 SPARING = 4
-# Seconds after which a run is given up.
+# Seconds after which a run is ended.
 PATIENCE = 900.0
 _SAMPLED = 64
 
 
 @dataclass(frozen=True)
 class DiskRun:
-    """How a case is run. ``share``: memory as a part of the data, 0 without a limit; ``cold``: nothing is cached.
+    """A way to run a case. ``share``: data divided by memory, or 0; ``cold``: nothing is cached.
 
-    ``of``: the peer of whose peak with all memory it is a part, instead of the data.
+    ``of``: the peer of whose peak without a limit the memory is a share, instead of the data.
     """
 
     contender: str
@@ -51,20 +51,20 @@ class DiskRun:
         return f"{self.contender} {self.form} {'cold' if self.cold else 'warm'} {memory}"
 
     def is_one_of(self, described: Sequence[str]) -> bool:
-        """Whether some description has only words of this one: ``npy cold``, ``einturnip 1/4``, ``1/4-of-dask``."""
+        """True if a description has only words of this one: ``npy cold``, ``einturnip 1/4``."""
         mine = set(str(self).split())
         return not described or any(mine.issuperset(words.split()) for words in described)
 
     def memory(self, case: DiskCase) -> int | None:
-        """Bytes that the process may use, ``LEAST`` at least."""
+        """The limit of the process in bytes, at least ``LEAST``."""
         return max(LEAST, case.data_nbytes // self.share) if self.share else None
 
 
 @dataclass
 class DiskResult:
-    """What came of it. Units: seconds, bytes. ``anonymous``: the most beside the pages of mapped files.
+    """The result of a run. Units: seconds, bytes. ``anonymous``: peak without pages of mapped files.
 
-    ``memory``: what the process might use, None without a limit; ``raised``: to the least that the contender runs in.
+    ``memory``: the limit of the process, None without one; ``raised``: it was raised to the contender's minimum.
     """
 
     way: DiskRun
@@ -81,10 +81,11 @@ class DiskResult:
 
 
 def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[DiskRun]:
-    """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4.
+    """The ways to run every contender.
 
-    From other formats than the first at a quarter, and at the smallest share. After a peer without a limit einturnip in
-    a quarter of the peer's peak, unless that peer (memory maps) holds to no limit anyway.
+    einturnip runs at every share, without a limit, warm, and from each format; peers run without a limit and with 1/4.
+    Formats other than the first run at a quarter and at the smallest share. For each peer without a limit, einturnip
+    also runs in a quarter of the peer's peak, unless the peer (memory maps) has no limit anyway.
     """
     first, *others = forms
     quarter = 4 if 4 in shares else shares[0]
@@ -100,7 +101,7 @@ def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str])
 
 @dataclass
 class DiskRecord:
-    """What was measured of a case: runs, ways that a contender has not, elements of the first result."""
+    """The results of a case: runs, ways that a contender lacks, elements of the first result."""
 
     case: DiskCase
     runs: list[DiskResult] = field(default_factory=list)
@@ -108,20 +109,20 @@ class DiskRecord:
     expected: list[float] = field(default_factory=list)
 
     def medians(self) -> list[DiskResult]:
-        """Of each way the run of median time."""
+        """The run of median time for each way."""
         found: dict[DiskRun, list[DiskResult]] = {}
         for run in self.runs:
             found.setdefault(run.way, []).append(run)
         return [_median(runs) for runs in found.values()]
 
     def wants(self, way: DiskRun, rounds: int) -> bool:
-        """Whether it has fewer than ``rounds`` runs of a way that may end well, and the peak that its memory is of."""
+        """True if a way has fewer than ``rounds`` runs and may succeed, and the peak for its limit is known."""
         mine = [run for run in self.runs if run.way == way]
         known = not way.of or bool(self._peaks(way))
         return known and len(mine) < rounds and not any(run.error for run in mine) and way not in self.absent
 
     def memory(self, way: DiskRun) -> int | None:
-        """Bytes that the process may use: of a peer's peaks the least counts."""
+        """The limit of the process in bytes; of a peer's peaks the smallest counts."""
         return min(self._peaks(way)) // way.share if way.of else way.memory(self.case)
 
     def _peaks(self, way: DiskRun) -> list[int]:
@@ -139,11 +140,10 @@ def bench(
     until: float = math.inf,
     only: Sequence[str] = (),
 ) -> Iterator[tuple[DiskCase, DiskResult]]:
-    """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round.
+    """Run the cases whose name contains one of ``names`` (all if empty); ways alternate in each round.
 
-    ``records``: what was measured before, by case; it grows, and what it has is not run again. ``until``: no run begins
-    after that time of the monotonic clock. ``only``: ways that are run (``DiskRun.is_one_of``), all where there are
-    none.
+    ``records``: earlier results by case; they are extended, and not measured again. ``until``: no run begins after that
+    time of the monotonic clock. ``only``: ways to run (``DiskRun.is_one_of``), all if empty.
     """
     for case in on_disk(small):
         if names and not any(n in case.name for n in names):
@@ -168,9 +168,10 @@ def bench(
 
 @dataclass(frozen=True)
 class DiskTrial:
-    """A case to be run in a way, with its files. ``expected``: elements of the case's first result, once there is one.
+    """A case with a way to run it, and its files.
 
-    ``inputs``: by name; ``folder``: where the result stands while it is looked at.
+    ``expected``: elements of the case's first result, if there is one; ``inputs``: by name; ``folder``: where the
+    result is while it is checked.
     """
 
     case: DiskCase
@@ -182,11 +183,11 @@ class DiskTrial:
 
     @property
     def out(self) -> Path:
-        """The result."""
+        """The path of the result."""
         return self.folder / f"result.{self.way.form}"
 
     def begin(self, memory: int | None) -> subprocess.Popen[str]:
-        """The contender in a process, which imports what it needs and waits."""
+        """Start the contender in a process that imports its modules and waits."""
         request = {
             "case": self.case.name, "contender": self.way.contender, "out": str(self.out), "memory": memory,
             "small": self.small, "inputs": {name: str(path) for name, path in self.inputs.items()},
@@ -195,7 +196,7 @@ class DiskTrial:
 
 
 def measure(trial: DiskTrial, memory: int | None) -> DiskResult | None:
-    """One run; where a share is less than einturnip runs in, in the least that it does."""
+    """Run once; if the share is below einturnip's minimum, in the minimum."""
     run = run_once(trial, memory)
     if run is None or not run.error or trial.way.contender != OURS or memory is None:
         return run
@@ -207,7 +208,7 @@ def measure(trial: DiskTrial, memory: int | None) -> DiskResult | None:
 
 
 def _least(trial: DiskTrial) -> int:
-    """The least memory of the process, in bytes, that einturnip names where it is given none; 0 if it names none."""
+    """The minimum memory of the process in bytes, named by einturnip's refusal; 0 if it names none."""
     process = trial.begin(1)
     try:
         answer(process)
@@ -219,7 +220,7 @@ def _least(trial: DiskTrial) -> int:
 
 
 def run_once(trial: DiskTrial, memory: int | None) -> DiskResult | None:
-    """One process in so many bytes, watched from outside; None where the contender has no such thing."""
+    """Run one process within a limit, observed from outside; None if the contender lacks this work."""
     out, process = trial.out, trial.begin(memory)
     try:
         about = answer(process)
@@ -244,7 +245,7 @@ def _go(process: subprocess.Popen[str]) -> None:
 
 
 def _watch(process: subprocess.Popen[str], run: DiskResult, inputs: Sequence[Path]) -> None:
-    """Let it work, with its files out of the cache or in it; end it once it holds more than it may."""
+    """Run the process, with its files in the cache or not; end it if it exceeds its limit."""
     memory = run.memory
     for path in inputs:
         _evict(path) if run.way.cold else _fetch(path)
@@ -279,7 +280,7 @@ def _watch(process: subprocess.Popen[str], run: DiskResult, inputs: Sequence[Pat
 
 
 def sample(path: Path) -> list[float]:
-    """A few elements of a result, spread over it."""
+    """A few elements of a result, from all over it."""
     if path.suffix == ".npy":
         flat = np.load(path, mmap_mode="r").reshape(-1)
         return [float(x) for x in flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(int)]]
@@ -292,7 +293,7 @@ def sample(path: Path) -> list[float]:
 
 
 def _same(found: list[float], expected: list[float]) -> bool:
-    """Whether a result has the elements of the first one, which is einturnip's without a limit."""
+    """True if a result has the elements of the first one, which is einturnip's without a limit."""
     if not expected:
         expected.extend(found)
     scale = max(map(abs, expected)) or 1.0
@@ -300,9 +301,9 @@ def _same(found: list[float], expected: list[float]) -> bool:
 
 
 def _median(runs: list[DiskResult]) -> DiskResult:
-    """The run of median time, with peak and memory of the one that came nearest to what it might use.
+    """The run of median time, with peak and memory of the run nearest to its limit.
 
-    A part of a peer's peak differs from run to run.
+    A share of a peer's peak differs from run to run.
     """
     done = sorted((r for r in runs if not r.error), key=lambda r: r.seconds)
     if not done:
@@ -340,7 +341,7 @@ def _fetch(path: Path) -> None:
 
 
 def _anonymous(pid: int) -> int:
-    """Resident bytes that are no file's."""
+    """Resident bytes that belong to no file."""
     try:
         with open(f"/proc/{pid}/status") as status:
             return 1024 * sum(int(x.split()[1]) for x in status if x.startswith(("RssAnon", "RssShmem")))
@@ -349,7 +350,7 @@ def _anonymous(pid: int) -> int:
 
 
 def _moved(pid: int) -> tuple[int, int]:
-    """Bytes that a process had read from the disk, and written to it."""
+    """Bytes that a process caused to be read from the disk, and written to it."""
     try:
         with open(f"/proc/{pid}/io") as counts:
             found = dict(x.split(": ") for x in counts.read().splitlines())

@@ -1,4 +1,4 @@
-"""What is measured out of core: programs whose data lie in files, larger than the memory that they get."""
+"""The cases out of core: programs whose data are in files larger than their memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-# Elements that are written at once, and of a Zarr chunk.
+# Elements per write, and of a Zarr chunk.
 _CHUNK_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
 class DiskCase:
-    """One piece of work on files. ``shapes``: of each input; ``result``: of ``Z``; ``flops``: multiplications and adds.
+    """One case. ``shapes``: of each input; ``result``: of ``Z``; ``flops``: multiplications and additions.
 
-    ``kind`` and ``detail`` say what peers compute (``bench.disk_peers``).
+    ``kind`` and ``detail`` define the work for peers (``harness.disk_peers``).
     """
 
     name: str
@@ -32,7 +32,7 @@ class DiskCase:
 
     @property
     def data_nbytes(self) -> int:
-        """Bytes of all inputs and the output, which is what shares of memory are of."""
+        """Bytes of all inputs and the output, of which memory is a share."""
         return 4 * sum(map(math.prod, [*self.shapes.values(), self.result]))
 
     @property
@@ -42,12 +42,12 @@ class DiskCase:
 
     @property
     def compute_bound(self) -> bool:
-        """Whether arithmetic takes longer than moving everything once (at some 100 operations a byte moved)."""
+        """True if arithmetic takes longer than moving every byte once (about 100 operations per byte)."""
         return self.flops > 100 * self.data_nbytes
 
 
 def on_disk(small: bool = False) -> list[DiskCase]:
-    """Every case; ``small`` ones take a blink each, to try the harness."""
+    """Every case; ``small`` ones take milliseconds, to test the harness."""
     heads, length, six = (4, 256, 24) if small else (256, 8192, 112)
     return [
         *[_matmul(n) for n in ((512,) if small else (10_000, 20_000))],
@@ -84,7 +84,7 @@ def _elementwise(n: int) -> DiskCase:
 
 
 def prepare(case: DiskCase, form: str, folder: Path) -> dict[str, Path]:
-    """The case's inputs as files, made where they are missing: normal numbers, the same in every format."""
+    """Create the case's missing inputs as files: normal numbers, the same in every format."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     for k, (name, shape) in enumerate(case.shapes.items()):
@@ -93,7 +93,7 @@ def prepare(case: DiskCase, form: str, folder: Path) -> dict[str, Path]:
         if path.exists():
             continue
         torn = path.with_name("torn-" + path.name)
-        shutil.rmtree(torn) if torn.is_dir() else torn.unlink(missing_ok=True)  # of one that was interrupted
+        shutil.rmtree(torn) if torn.is_dir() else torn.unlink(missing_ok=True)  # from an interrupted run
         rng, array = np.random.default_rng(k), create(torn, shape, form)
         rows = max(1, _CHUNK_ELEMENTS // math.prod(shape[1:]))
         for begin in range(0, shape[0], rows):
@@ -105,7 +105,7 @@ def prepare(case: DiskCase, form: str, folder: Path) -> dict[str, Path]:
 
 
 def create(path: Path, shape: tuple[int, ...], form: str) -> Any:
-    """A new array in a file: a memory map of ``.npy``, or Zarr with square chunks of 16 MiB at most."""
+    """A new array in a file: a memory map of ``.npy``, or Zarr with square chunks of at most 16 MiB."""
     if form == "npy":
         return np.lib.format.open_memmap(path, "w+", np.float32, shape)
     import zarr
@@ -114,7 +114,7 @@ def create(path: Path, shape: tuple[int, ...], form: str) -> Any:
 
 
 def chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The chunks of a Zarr array: all sides halved in turn, longest first, until a chunk is small enough."""
+    """The chunks of a Zarr array: the longest side is halved until a chunk is small enough."""
     sides = list(shape)
     while math.prod(sides) > _CHUNK_ELEMENTS:
         longest = sides.index(max(sides))

@@ -1,4 +1,4 @@
-"""What ``einturnip bench disk`` is to show of a case, each with what was found and whether that meets it."""
+"""The goals of ``einturnip bench disk``, with the measured values and whether they are met."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_TIME, LEAST_RATE, LEAST_SPEED = 1.1, 0.9, 2.0
 
 @dataclass(frozen=True, slots=True)
 class DiskGoal:
-    """``met`` is None where what it takes was not measured."""
+    """``met`` is None if a required run was not measured."""
 
     asked: str
     found: str
@@ -25,7 +25,7 @@ class DiskGoal:
 
 
 def goals(case: DiskCase, runs: Sequence[DiskResult], about: Mapping[str, Any]) -> list[DiskGoal]:
-    """The goals of a case, from one run of each way. ``about``: the machine, with the disk's bytes a second."""
+    """The goals of a case, from one run of each way. ``about``: the machine with its disk's rate."""
     by_way = {run.way: run for run in runs}
     forms = list(dict.fromkeys(run.way.form for run in runs))
     return [
@@ -45,7 +45,7 @@ def lines(found: Sequence[DiskGoal]) -> list[str]:
 def _alone(
     case: DiskCase, runs: Mapping[DiskRun, DiskResult], form: str, about: Mapping[str, Any]
 ) -> Iterator[DiskGoal]:
-    """Against memory, where arithmetic takes the time; against the disk, where moving does."""
+    """Goals relative to unlimited memory if arithmetic dominates, relative to the disk if transfers do."""
     run = _done(runs, DiskRun(OURS, form, SHARE))
     if case.compute_bound:
         free = next((r for r in runs.values() if r.way.contender == OURS and not r.way.share and not r.error), None)
@@ -66,10 +66,10 @@ def _alone(
 
 
 def _beside(runs: Mapping[DiskRun, DiskResult], form: str, name: str) -> Iterator[DiskGoal]:
-    """Against a peer that has all memory, and one that is held to the same."""
+    """Goals relative to a peer without a limit, and to one with the same limit."""
     ours, free, held = _done(runs, DiskRun(OURS, form, SHARE)), DiskRun(name, form, 0), DiskRun(name, form, SHARE)
     if free not in runs and held not in runs:
-        return  # it has no such thing, or is not here
+        return  # it lacks this work, or is not installed
     theirs = _done(runs, free)
     asked = f"{form}: no slower than {name} with all memory"
     sparing = f"{asked}, in no more than a quarter of its peak"
@@ -92,7 +92,7 @@ def _beside(runs: Mapping[DiskRun, DiskResult], form: str, name: str) -> Iterato
 
 
 def _sparing(asked: str, ours: DiskResult, theirs: DiskResult) -> DiskGoal:
-    """In a quarter of a peer's peak, or the least that there is."""
+    """Goals in a quarter of a peer's peak, or in the minimum."""
     least = f" in {format_size(ours.memory or 0)}, the least" if ours.raised else ""
     if ours.error:
         return DiskGoal(asked, f"{ours.error[:60]}{least}".replace("|", " "), False)
@@ -102,7 +102,7 @@ def _sparing(asked: str, ours: DiskResult, theirs: DiskResult) -> DiskGoal:
 
 
 def _bounded(runs: Sequence[DiskResult]) -> Iterator[DiskGoal]:
-    """Whether the memory stated was kept, from outside, whatever it was."""
+    """The goal that every limit was kept."""
     bounded = [(run, run.memory) for run in runs if run.way.contender == OURS and run.way.share]
     if not bounded:
         return

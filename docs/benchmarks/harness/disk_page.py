@@ -1,4 +1,4 @@
-"""What came of ``einturnip bench disk`` as lines, JSON and a page."""
+"""Formats the results of ``einturnip bench disk`` as lines, JSON and a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line(case: DiskCase, run: DiskResult) -> str:
 
 
 def write(records: Mapping[str, DiskRecord], out: Path, about: dict[str, Any], command: str) -> list[Path]:
-    """The results as disk.json, from which ``earlier`` goes on, and disk.md."""
+    """Write the results as disk.json, from which ``earlier`` resumes, and disk.md."""
     out.mkdir(parents=True, exist_ok=True)
     cases = [
         {"name": r.case.name, "flops": r.case.flops, "data_nbytes": r.case.data_nbytes, "expected": r.expected}
@@ -41,7 +41,7 @@ def write(records: Mapping[str, DiskRecord], out: Path, about: dict[str, Any], c
 
 
 def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str, DiskRecord], dict[str, Any] | None]:
-    """What a folder has of this machine and these sizes, by case, and what it says of the machine."""
+    """The earlier results in a folder for this machine and these sizes, and the machine's record."""
     path = out / "disk.json"
     data = json.loads(path.read_text()) if path.exists() else {"machine": {}}
     there = data["machine"]
@@ -88,7 +88,7 @@ def page(records: Mapping[str, DiskRecord], about: dict[str, Any], command: str)
 
 
 def _missing(record: DiskRecord) -> list[str]:
-    """What of a case was not run."""
+    """The ways of a case that were not run."""
     there = {run.way for run in record.runs}.union(record.absent)
     missing = [str(way) for way in ways(tuple(PEERS), SHARES, FORMS) if way not in there]
     return [f"Not measured: {', '.join(missing)}.", ""] if missing else []

@@ -1,4 +1,4 @@
-"""What a user would pick for data in files: Dask, Cubed, memory maps. Each writes its result into a file."""
+"""The alternatives for data in files: Dask, Cubed, memory maps. Each writes its result to a file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from harness.disk_cases import DiskCase, chunks, create
 
 OURS = "einturnip"
-# Each peer with the package it is in.
+# The package of each peer.
 PEERS = {"dask": "dask", "cubed": "cubed", "memmap": "numpy"}
-# Those whom goals speak of; memory maps hold to no limit.
+# The peers that goals are about; memory maps have no limit.
 LIMITED = ("dask", "cubed")
-# Rows of a memory map that are worked on at once, in bytes: what a careful user would take.
+# Bytes of a memory map's rows that are processed at once.
 _PANEL = 256 << 20
 
 Work = Callable[[], None]
@@ -30,7 +30,7 @@ def present() -> list[str]:
 
 
 def work(name: str, case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work | None:
-    """What a contender does, from files to a file; None where it has no such thing."""
+    """The work of a contender, from files to a file; None if it lacks it."""
     match name:
         case "dask":
             return _dask(case, inputs, out)
@@ -49,7 +49,7 @@ def _einturnip(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: in
 
     program = et.compile(case.program)
     given = {name: et.open(path) for name, path in inputs.items()}
-    # A call's memory is what it adds, its modules too; here the whole process is bounded.
+    # The memory of a call is what it adds, with its modules; here the whole process is limited.
     callers = callers_nbytes()
     more = None if memory is None else max(1, memory - callers)
 
@@ -86,7 +86,7 @@ def _dask(case: DiskCase, inputs: Mapping[str, Path], out: Path) -> Work:
 
 def _cubed(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work | None:
     if out.suffix == ".npy" or case.kind == "attention":
-        return None  # it reads and writes Zarr; its softmax has no form that streams
+        return None  # it reads and writes Zarr only, and its softmax does not stream
     cubed, xp = import_module("cubed"), import_module("cubed.array_api")
     spec = cubed.Spec(work_dir=str(out.parent), allowed_mem=memory or 8 << 30, reserved_mem=100 << 20)
 
@@ -102,7 +102,7 @@ def _threads(cubed: Any) -> Any:
 
 
 def _formula(xp: Any, case: DiskCase, arrays: list[Any]) -> Any:
-    """The result in the words of the array libraries."""
+    """The result in terms of the array libraries."""
     match case.kind, arrays:
         case "matmul", [a, b]:
             return xp.matmul(a, b)
@@ -124,7 +124,7 @@ def _tensordot(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _attend(q: Any, k: Any, v: Any) -> Any:
-    """Attention head by head, the queries in blocks, as one does by hand."""
+    """Attention head by head, with queries in blocks, as written by hand."""
     out, rows = np.empty_like(q), 1024
     for h in range(len(q)):
         for i in range(0, q.shape[1], rows):

@@ -1,6 +1,6 @@
-"""One run out of core in a process of its own: ``python -m harness.disk_worker REQUEST``, a JSON object.
+"""One run out of core in a process of its own: ``python -m harness.disk_worker REQUEST`` (JSON).
 
-It imports what it needs, says so, waits for a line, works from files to a file, and answers with its seconds as JSON.
+It imports its modules, reports that, waits for a line, works from files to a file, and prints its seconds as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.disk_peers import PEERS, work
 
 
 def main(request: dict[str, Any]) -> None:
-    """Do what is asked once. The time ends when the result is on the disk."""
+    """Run the request once. The time ends when the result is on the disk."""
     case = next(c for c in on_disk(request["small"]) if c.name == request["case"])
     name, out, memory = request["contender"], Path(request["out"]), request["memory"]
     inputs = {tensor: Path(path) for tensor, path in request["inputs"].items()}
@@ -33,11 +33,11 @@ def main(request: dict[str, Any]) -> None:
     try:
         call()
         _flush(out)
-    except Exception as error:  # whatever ends a peer is its result
+    except Exception as error:  # any error of a peer is its result
         _say({"error": f"{type(error).__name__}: {error}"[:200], "least": getattr(error, "needed", 0)})
         return
     _say({"seconds": time.perf_counter() - begin})
-    sys.stdin.readline()  # the parent looks at this process before it ends
+    sys.stdin.readline()  # the parent inspects this process before it ends
 
 
 def _flush(out: Path) -> None:

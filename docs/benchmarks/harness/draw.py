@@ -1,4 +1,4 @@
-"""Ratios as a drawing: a bar a case, with its interval, about the line where both are equal."""
+"""Draws ratios as SVG: a bar with its interval for each case, and a line at equal speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``einturnip bench gpu``: cases, caps and peers, runs interleaved, medians; what a file holds is not run again."""
+"""``einturnip bench gpu``: cases, caps and peers, interleaved; resumes from stored results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Done = dict[str, Any]
 
 
 def run(out: Path, device: str, chosen: DeviceChoice, parts: str, seconds: float, tiny: bool) -> Iterator[str]:
-    """Run what ``out`` does not hold yet, a line for each case; then write the page."""
+    """Run the parts that ``out`` lacks, yielding a line for each case; then write the page."""
     file = out / "gpu.json"
     done: Done = json.loads(file.read_text()) if file.exists() else {}
     known = done.setdefault("machine", {})
@@ -59,7 +59,7 @@ def run(out: Path, device: str, chosen: DeviceChoice, parts: str, seconds: float
 
 
 def _watched(chosen: DeviceChoice, known: Done) -> DriverMemory | None:
-    """What counts the GPU's memory, where the driver's library is there; and the ceilings, measured once."""
+    """The counter of the GPU's memory, if the driver's library is available; measures the ceilings once."""
     from einturnip.devices.cuda.calls import CupyCalls
 
     memory = None
@@ -93,7 +93,7 @@ def _machine(chosen: DeviceChoice, device: str) -> dict[str, Any]:
 def _measured(
     case: GpuCase, device: str, orders: bool, of_peers: str, until: float, memory: DriverMemory | None
 ) -> Done:
-    """Medians of interleaved runs under every cap, and of the peers'; an error stands for its figure."""
+    """Medians of interleaved runs under every cap, and of the peers'; an error replaces its figure."""
     data = inputs(case)
     reports: dict[str, Any] = {}
     peaks: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _measured(
         taken[name] = []
         try:
             runs[name] = prepare()
-        except Exception as error:  # whatever a peer raises is its result
+        except Exception as error:  # any error of a peer is its result
             failed[name] = _first(error)
     for _ in range(ROUNDS):
         for name, one in runs.items():
@@ -138,7 +138,7 @@ def _ours(
     case: GpuCase, data: Any, device: str, cap: int | None, policy: str, into: tuple[str, Done, Done],
     memory: DriverMemory | None,
 ) -> Callable[[], float]:  # fmt: skip
-    """One run of ours. Of parts a and b the kernels alone are counted: the peers' operands lie on the GPU already."""
+    """One run of einturnip; in parts a and b only kernels count, since the peers' operands are on the GPU."""
     program = compile_program(case.case.program)
     word = f"{device}+tf32" if case.tf32 and device.startswith("cuda") else device
     name, reports, peaks = into
@@ -161,7 +161,7 @@ def _ours(
 
 
 def inputs(case: GpuCase) -> dict[str, Any]:
-    """Random numbers, the same at every call; drawn in f32, a block at a time where they are many."""
+    """Random numbers, the same at every call; large arrays are drawn in f32 in blocks."""
     import ml_dtypes
 
     dtype = {"f16": np.float16, "f32": np.float32, "bf16": ml_dtypes.bfloat16}[case.dtype]

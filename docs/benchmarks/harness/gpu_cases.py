@@ -1,4 +1,4 @@
-"""What is measured on a GPU: parts a to d of ``einturnip bench gpu``; part e runs c and d in two orders."""
+"""The cases on a GPU: parts a to d of ``einturnip bench gpu``; part e runs c and d in two orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAPS = (4 * GB, 8 * GB, 16 * GB, None)
 
 @dataclass(frozen=True)
 class GpuCase:
-    """A case with the dtype of its inputs, whether factors may be rounded to tf32, and the caps of its arena."""
+    """A case with its inputs' dtype, whether factors may be rounded to tf32, and the caps of its arena."""
 
     part: str
     case: BenchCase
@@ -25,12 +25,12 @@ class GpuCase:
 
     @property
     def name(self) -> str:
-        """Unlike any other's."""
+        """A unique name."""
         return f"{self.part}: {self.case.name} {'tf32' if self.tf32 else self.dtype}"
 
 
 def gpu_cases(tiny: bool) -> list[GpuCase]:
-    """Every case; ``tiny`` ones do the same with a handful of numbers."""
+    """Every case; ``tiny`` ones do the same with few numbers."""
     return [*_products(tiny), *_kernels(tiny), *_prefills(tiny), *_chains(tiny)]
 
 
@@ -60,7 +60,7 @@ def _products(tiny: bool) -> Iterator[GpuCase]:
 
 
 def _kernels(tiny: bool) -> Iterator[GpuCase]:
-    """Rows of 16384 numbers, and joins: max-plus stands for min-plus, which is the same work."""
+    """Rows of 16384 numbers, and joins: max-plus replaces min-plus, which is the same work."""
     for case in _rows(32 if tiny else 16384):
         yield GpuCase("b", case)
     for case in _joins(True):
@@ -77,7 +77,7 @@ def _prefills(tiny: bool) -> Iterator[GpuCase]:
 
 
 def prefill(sizes: dict[str, int]) -> BenchCase:
-    """Layers of a LLaMA's shapes over random weights: attention with a mask, a gated product; no norms, no rotation."""
+    """Layers of LLaMA's shapes with random weights: masked attention and a gated product, no norms."""
     weights = dict(Q="ehd", K="ehd", V="ehd", O="hde", G="ef", U="ef", D="fe")
     lines, shapes, x = ["import std.nn", "input X : f16[b,s,e]"], {"X": tuple(sizes[c] for c in "bse")}, "X"
     for n in range(sizes["l"]):

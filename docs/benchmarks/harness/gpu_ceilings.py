@@ -1,4 +1,4 @@
-"""What a GPU reaches at best, measured: a copy, its link to the host, a loop of multiply-adds, cuBLAS's products."""
+"""Measures the ceilings of a GPU: a copy, its host link, a loop of multiply-adds, cuBLAS's products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from einturnip.devices.cuda.calls import CudaCalls
 from einturnip.devices.cuda.cublas import CublasProduct
 
 ROUNDS = 7
-WORKSPACE = 32 << 20  # bytes for cuBLAS, what NVIDIA advises for its newest GPUs
+WORKSPACE = 32 << 20  # bytes for cuBLAS, as NVIDIA recommends for its newest GPUs
 STEPS = 4096  # multiply-adds of each of eight sums of a thread
 
 FMA = f"""
@@ -35,7 +35,7 @@ extern "C" __global__ void fma_loop(Head head, Fixed fixed) {{
 
 
 def ceilings(calls: CudaCalls, nbytes: int = 1 << 30, n: int = 8192, grid: int = 4096) -> dict[str, float]:
-    """Bytes/s read and written by a copy, bytes/s each way over the link, FLOP/s of f32 and of products by dtype."""
+    """Bytes/s of a copy and of each direction of the link, FLOP/s of f32 and of products."""
     device, host = calls.malloc(2 * nbytes + WORKSPACE), calls.host_alloc(nbytes)
     stream = calls.stream()
     calls.workspace(stream, device + 2 * nbytes, WORKSPACE)
@@ -59,7 +59,7 @@ def ceilings(calls: CudaCalls, nbytes: int = 1 << 30, n: int = 8192, grid: int =
 
 
 def _products(calls: CudaCalls, stream: int, device: int, nbytes: int, n: int) -> dict[str, float]:
-    """FLOP/s of square products; three matrices of f32 lie in the memory."""
+    """FLOP/s of square products; three f32 matrices are in memory."""
     found = {}
     for dtype, item in (("f32", 4), ("f16", 2), ("bf16", 2)):
         size = item * n * n
@@ -73,7 +73,7 @@ def _products(calls: CudaCalls, stream: int, device: int, nbytes: int, n: int) -
 
 
 def _best(calls: CudaCalls, stream: int, work: Callable[[], None]) -> float:
-    """The median of a few, after one to warm up."""
+    """The median of a few runs, after one to warm up."""
     taken = []
     for _ in range(ROUNDS + 1):
         first, last = calls.event(), calls.event()
@@ -90,9 +90,9 @@ class _Memory(ctypes.Structure):
 
 
 class DriverMemory:
-    """Bytes in use on a GPU as the driver counts them, asked every few milliseconds: ``peak`` since ``restart``.
+    """Bytes in use on a GPU by the driver's count, sampled: ``peak`` since ``restart``.
 
-    The driver counts all processes, and GPUs as nvidia-smi does: run alone, and without CUDA_VISIBLE_DEVICES.
+    The driver counts all processes, and numbers GPUs as nvidia-smi does: run alone, and without CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, number: int, seconds: float = 0.005) -> None:
@@ -115,12 +115,12 @@ class DriverMemory:
         return int(self._held.used)
 
     def restart(self) -> int:
-        """Begin a new peak; the bytes in use now."""
+        """Begin a new peak; returns the bytes in use now."""
         self.peak = self.used()
         return self.peak
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 

@@ -35,7 +35,7 @@ def page(done: dict[str, Any]) -> str:
 
 
 def bound_seconds(result: dict[str, Any], report: dict[str, Any], limits: dict[str, float]) -> float:
-    """The longer of computing at the measured ceiling and of moving each way what was moved; 0 where unknown."""
+    """The longer of computing at the measured ceiling and of moving the bytes each way; 0 if unknown."""
     compute = result["flops"] / limits[result["ceiling"]] if result["ceiling"] in limits else 0.0
     moved = [0.0, 0.0]
     for link, nbytes in report["link_bytes"].items():

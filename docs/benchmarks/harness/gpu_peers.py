@@ -1,4 +1,4 @@
-"""PyTorch beside einturnip on a GPU, as one would write it by hand; on ``cpu`` the same is tried out."""
+"""PyTorch as an alternative on a GPU, as written by hand; ``cpu`` tests the same code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def peers(case: GpuCase, data: Mapping[str, Any], device: str) -> dict[str, Callable[[], Call]]:
-    """What takes part, by name, each prepared when it is called; none where there is no PyTorch for the device."""
+    """The peers by name, each prepared when called; none if there is no PyTorch for the device."""
     if find_spec("torch") is None or case.case.kind == "":
         return {}
     torch = import_module("torch")
@@ -41,14 +41,14 @@ def peers(case: GpuCase, data: Mapping[str, Any], device: str) -> dict[str, Call
 
 
 def tensor(torch: Any, array: Any, dtype: str) -> Any:
-    """An array as a tensor of the host; bits of bf16, which NumPy does not know, are taken as they are."""
+    """An array as a host tensor; bf16, which NumPy lacks, by its bits."""
     if dtype == "bf16" and array.dtype.itemsize == 2:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def timed(torch: Any, device: str, work: Callable[[], Any]) -> float:
-    """Seconds of some work; on a GPU between two events, and by the host's clock where it waits for the host."""
+    """Seconds of some work: between two events on a GPU, by the host's clock if it waits for the host."""
     if device != "cpu":
         torch.cuda.synchronize(device)
     begin = time.perf_counter()
@@ -109,7 +109,7 @@ def _layers(torch: Any, case: GpuCase, data: Mapping[str, Any]) -> tuple[Any, li
 
 
 def _prefill(torch: Any, case: GpuCase, data: Mapping[str, Any], device: str) -> Call:
-    """Weights on the GPU from the start: what no cap allows."""
+    """Weights on the GPU from the start, which no cap permits."""
     first, layers = _layers(torch, case, data)
     held = [tuple(w.to(device) for w in one) for one in layers]
 
@@ -123,9 +123,9 @@ def _prefill(torch: Any, case: GpuCase, data: Mapping[str, Any], device: str) ->
 
 
 class Streamed:
-    """Weights in host memory, and two layers' room on the GPU: one is computed with while the other is filled.
+    """Weights in host memory, with two layers' buffers on the GPU: one is used, the other filled.
 
-    What is not pinned already passes through two pinned buffers, each refilled once its copy has ended.
+    Unpinned weights pass through two pinned buffers, each refilled when its copy has ended.
     """
 
     def __init__(self, torch: Any, case: GpuCase, data: Mapping[str, Any], device: str) -> None:
@@ -159,7 +159,7 @@ class Streamed:
     def _fill(self, n: int, reused: bool) -> None:
         half = n % 2
         if self.gpu and n > 1:
-            self.arrived[half].synchronize()  # the pinned half was copied from
+            self.arrived[half].synchronize()  # the pinned half has been copied
         for target, source in zip(self.staged[half], self.layers[n], strict=True):
             target.copy_(source)
         with self.torch.cuda.stream(self.copies) if self.gpu else nullcontext():
@@ -172,13 +172,15 @@ class Streamed:
 
 
 def _offloaded(torch: Any, case: GpuCase, data: Mapping[str, Any], device: str) -> Call:
-    """Accelerate's: weights of each layer are brought before it and dropped after it."""
+    """Accelerate's offloading: weights of each layer are fetched before it and dropped after it."""
     first, layers = _layers(torch, case, data)
 
     class Layer(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, weights: tuple[Any, ...]) -> None:
             super().__init__()
-            for n, w in enumerate(weights):  # its own and no submodule's, for what is run is what is brought
+            for n, w in enumerate(
+                weights
+            ):  # of the layer itself and not of a submodule, because hooks fetch the weights of the called module
                 self.register_parameter(f"w{n}", torch.nn.Parameter(w, requires_grad=False))
 
         def forward(self, x: Any) -> Any:

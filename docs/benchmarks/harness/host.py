@@ -1,4 +1,4 @@
-"""``einturnip bench host``: every case against every peer that is here, and what came of it as JSON and a page."""
+"""``einturnip bench host``: every case with every installed peer; writes JSON and a page."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from harness.contest import ContenderFigure, contest
 from harness.peers import present
 
 OURS = "einturnip"
-# What takes liberties that the others do not is shown, and is no peer of itself.
+# Contenders with relaxed accuracy are shown, but are no peers.
 INEXACT = "einturnip exact=False"
 
 
 @dataclass(frozen=True)
 class HostOutcome:
-    """A case with what every contender reached; einturnip first.
+    """A case with the result of every contender; einturnip first.
 
-    ``peak``: flops a second of the arithmetic that the case is held against; 0 where there is none.
+    ``peak``: flops per second of the arithmetic to compare with; 0 if there is none.
     """
 
     case: BenchCase
@@ -41,18 +41,18 @@ class HostOutcome:
 
     @property
     def fastest(self) -> ContenderFigure | None:
-        """The fastest peer that gave the same answer."""
+        """The fastest peer with the same answer."""
         peers = [f for f in self.figures if not f.name.startswith(OURS) and f.agrees and not f.error]
         return min(peers, key=lambda f: f.seconds, default=None)
 
     @property
     def ratio(self) -> float:
-        """einturnip's speed over the fastest peer's."""
+        """einturnip's speed relative to the fastest peer's."""
         return self.fastest.ratio if self.fastest else math.nan
 
 
 def bench(names: Sequence[str], rounds: int, small: bool) -> Iterator[HostOutcome]:
-    """Run the cases whose name holds one of ``names`` (all where there are none)."""
+    """Run the cases whose name contains one of ``names`` (all if empty)."""
     for case in in_memory(small):
         if names and not any(n in case.name for n in names):
             continue
@@ -68,7 +68,7 @@ def line(outcome: HostOutcome) -> str:
 
 
 def geometric_mean(outcomes: Sequence[HostOutcome]) -> float:
-    """Of the ratios to the fastest peer."""
+    """The geometric mean of the ratios to the fastest peer."""
     ratios = [o.ratio for o in outcomes if math.isfinite(o.ratio)]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
@@ -79,7 +79,7 @@ def typed() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The machine and what its libraries are, in words."""
+    """Describe the machine and the versions of its libraries."""
     import threadpoolctl
 
     from einturnip.devices.host import host_info
@@ -98,7 +98,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(measured: Sequence[HostOutcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
-    """The results as host.json, host.md and host.svg; cases that the folder has of the same day and machine stay."""
+    """Write host.json, host.md and host.svg; stored cases of the same day and machine are kept."""
     from harness.draw import ratios_svg
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def write(measured: Sequence[HostOutcome], folder: Path, about: dict[str, Any], 
 
 
 def _with_earlier(measured: Sequence[HostOutcome], path: Path, about: dict[str, Any]) -> list[HostOutcome]:
-    """Also the outcomes that a file holds of the same day, machine and sizes, in the order of the cases."""
+    """Add the stored outcomes of the same day, machine and sizes, in the order of the cases."""
     found = {o.case.name: o for o in measured}
     earlier = json.loads(path.read_text()) if path.exists() else {"machine": {}}
     if earlier["machine"] == about:

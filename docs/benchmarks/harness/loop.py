@@ -1,4 +1,4 @@
-"""``einturnip bench loop``: what the runtime's loop takes beside the ops that it runs, and a run beside its program."""
+"""``einturnip bench loop``: overhead of the runtime's loop per op, and of a run per program."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.taskgraph.types import TaskGraph
 
-# Side of the product that a kernel is, f32: about a millisecond of one core.
+# Side of the f32 product that is a kernel: about a millisecond of one core.
 SIDE = 368
 KERNELS = 800
-# Bytes of a read past the page cache, and how many there are, with as many products.
+# Bytes of an uncached read, and the number of reads, with as many products.
 READ_NBYTES, READS = 4 << 20, 256
-# How often these are measured, and the tiny program is run.
+# Number of measurements, and of runs of the tiny program.
 ROUNDS = 5
 STARTS = 9
 TINY = "input x : f32[n]\ny[i] = 2 * x[i]\noutput y\n"
@@ -40,7 +40,7 @@ TINY = "input x : f32[n]\ny[i] = 2 * x[i]\noutput y\n"
 
 @dataclass(frozen=True)
 class LoopFigure:
-    """One figure. ``what`` it is, and how large in ``unit``."""
+    """One figure: ``what``, and its value in ``unit``."""
 
     what: str
     value: float
@@ -48,7 +48,7 @@ class LoopFigure:
 
 
 def bench(folder: Path, small: bool) -> Iterator[LoopFigure]:
-    """Every figure, one after the other; files are made in ``folder`` and go again."""
+    """Measure every figure; files are created in ``folder`` and removed again."""
     for n in (10**3,) if small else (10**4, 10**5, 10**6):
         for name, seconds in (("run at once", 0.0), ("handed to other threads", 1.0)):
             yield LoopFigure(f"an empty op, of {n:,} {name}", 1e6 * _trivial(n, seconds), "us")
@@ -86,7 +86,7 @@ def write(figures: Sequence[LoopFigure], folder: Path, about: Mapping[str, Any],
 
 
 def graph(kinds: Sequence[OpKind], after: Sequence[int], seconds: float) -> MemGraph:
-    """Ops of these kinds on nothing, each after one earlier op or none (-1), planned to take so long."""
+    """Ops of these kinds without data, each after one earlier op or none (-1), with planned ``seconds``."""
     waits = np.array(after, np.int32)
     none, n = np.empty((0, 4), np.int64), len(kinds)
     ptr, unused = np.zeros(n + 1, np.int64), np.full(n, -1, np.int32)
@@ -97,24 +97,24 @@ def graph(kinds: Sequence[OpKind], after: Sequence[int], seconds: float) -> MemG
 
 
 def _trivial(n: int, seconds: float) -> float:
-    """Seconds an op, of chains side by side in which every other op is a load."""
+    """Seconds per op of parallel chains in which every second op is a load."""
     kinds = [OpKind.LOAD if i % 2 else OpKind.KERNEL for i in range(n)]
     found = graph(kinds, [max(-1, i - 9) for i in range(n)], seconds)
     return _run(found, _nothing, 2).seconds / n
 
 
 def _nothing(op: int) -> None:
-    """An op."""
+    """An empty op."""
 
 
 def _run(found: MemGraph, execute: Callable[[int], None], workers: int) -> RunTrace:
-    """Run ops on threads of their own."""
+    """Run ops on a new worker pool."""
     lanes = slots(workers)
     return run_ops(found, SchedulerState(found, range(len(found)), lanes), execute, str, lanes)
 
 
 def _products(n: int) -> Iterator[LoopFigure]:
-    """Kernels of a millisecond by one worker, by two, and by two threads without a loop."""
+    """Kernels of a millisecond on one worker, on two, and on two bare threads."""
     a = np.ones((SIDE, SIDE), np.float32)
     outs = [np.empty_like(a) for _ in range(16)]
     found = graph([OpKind.KERNEL] * n, [-1] * n, 1e-3)
@@ -136,7 +136,7 @@ def _products(n: int) -> Iterator[LoopFigure]:
 
 
 def _bare(execute: Callable[[int], None], n: int) -> float:
-    """Seconds in which two threads, told nothing, run as many ops."""
+    """Seconds in which two threads run as many ops without a scheduler."""
 
     def work(ops: Sequence[int]) -> None:
         for op in ops:
@@ -152,7 +152,7 @@ def _bare(execute: Callable[[int], None], n: int) -> float:
 
 
 def _overlap(folder: Path, n: int) -> Iterator[LoopFigure]:
-    """Reads past the page cache beside products: how much of the time of either is time of both."""
+    """Uncached reads with products: the share of the shorter time that both run."""
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.NamedTemporaryFile(dir=folder))
         block = os.urandom(READ_NBYTES)
@@ -162,7 +162,7 @@ def _overlap(folder: Path, n: int) -> Iterator[LoopFigure]:
         os.fsync(file.fileno())
         try:
             fd = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
-        except OSError:  # no such reads on this file system
+        except OSError:  # this file system has no such reads
             return
         opened.callback(os.close, fd)
         runs = np.array([_mixed(fd, n) for _ in range(ROUNDS)])
@@ -175,7 +175,7 @@ def _overlap(folder: Path, n: int) -> Iterator[LoopFigure]:
 
 
 def _mixed(fd: int, n: int) -> tuple[float, float, float]:
-    """A run of loads, each of a file's next block, and of products: seconds of either, and of the whole."""
+    """A run of loads, each of a file's next block, and of products: seconds of either, and of the run."""
     a = np.ones((SIDE, SIDE), np.float32)
     out, buffers = np.empty_like(a), threading.local()
 
@@ -193,7 +193,7 @@ def _mixed(fd: int, n: int) -> tuple[float, float, float]:
 
 
 def _covered(begin: NDArray[np.float64], end: NDArray[np.float64]) -> float:
-    """Seconds in which any of some ops ran."""
+    """Seconds in which at least one of the ops ran."""
     order = np.argsort(begin)
     before = np.concatenate([[0.0], np.maximum.accumulate(end[order])[:-1]])
     return float(np.maximum(0.0, end[order] - np.maximum(begin[order], before)).sum())
@@ -204,9 +204,9 @@ def _median(values: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def _start(n: int) -> float:
-    """Seconds of a run of a tiny program in a process of its own, the second and later times.
+    """Seconds of a run of a tiny program in a process of its own, from the second run on.
 
-    Modules are compiled, as those of an installed package are.
+    Modules are compiled to byte code, as those of an installed package are.
     """
     times = []
     with tempfile.TemporaryDirectory() as at:

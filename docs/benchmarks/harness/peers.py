@@ -1,4 +1,4 @@
-"""What a user would pick instead: each peer at its best, which is its compiled form on all cores where it has one."""
+"""The alternatives in memory: each peer at its best, compiled and on all cores if it can be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.cases import BenchCase
 Array = np.ndarray[Any, np.dtype[Any]]
 Work = Callable[[], Any]
 
-# Each peer with the package it is in.
+# The package of each peer.
 PEERS = {"numpy": "numpy", "opt_einsum": "opt_einsum", "numexpr": "numexpr", "torch": "torch", "torch.compile": "torch",
          "jax": "jax"}  # fmt: skip
 
@@ -35,7 +35,7 @@ def release(name: str) -> str:
 
 
 def work(name: str, case: BenchCase, arrays: Sequence[Array]) -> Work | None:
-    """What one call of a contender is; None where it has no such thing. Each call gives a new result, finished."""
+    """A function for one call of a contender, with a new result; None if it lacks the work."""
     match name:
         case "numpy":
             formula = _numpy(np, case)
@@ -65,7 +65,7 @@ def _einturnip(name: str, case: BenchCase, arrays: Sequence[Array]) -> Work:
 
 
 def _numpy(xp: Any, case: BenchCase) -> Callable[..., Any] | None:
-    """The formula in NumPy's words, which are JAX's too."""
+    """The formula in terms of NumPy, which are also JAX's."""
     match case.kind:
         case "einsum":
             if xp is np:

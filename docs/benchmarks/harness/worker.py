@@ -1,8 +1,8 @@
 """One contender in a process of its own: ``python -m harness.worker CASE CONTENDER SMALL``.
 
-It prepares, warms up until what compiles by and by has compiled, says what it is, then answers each line that it reads
-with the seconds of one call, as JSON, and with a few elements of what the last call gave: what is made ready once may
-go wrong later.
+It prepares, warms up until everything that is compiled gradually has been compiled, and describes itself. Then it
+answers each line with the seconds of one call, as JSON, and with a few elements of the last call's result, because
+prepared state may go wrong later.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from harness.cases import BenchCase, in_memory
 from harness.peers import Array, release, work
 
-# A call shorter than this is repeated, so that the clock's own noise does not count. Seconds.
+# Shorter calls are repeated, so that the resolution of the clock does not matter. Seconds.
 LEAST_SECONDS = 0.02
-# How long a contender is called before it is measured: einturnip compiles what calls so far show to be worth it.
+# Seconds of warming up: einturnip compiles kernels that the calls so far show to be worth it.
 WARM_SECONDS, LEAST_CALLS = 2.0, 2
 
 
@@ -38,7 +38,7 @@ def inputs(case: BenchCase) -> list[Array]:
 
 
 def sample(result: Any) -> list[float]:
-    """A few of the result's elements, spread over it, to compare contenders by."""
+    """A few of the result's elements, from all over it, to compare contenders."""
     flat = np.asarray(result).reshape(-1)
     return [float(x) for x in flat[np.linspace(0, flat.size - 1, 64).astype(int)]]
 
@@ -55,7 +55,7 @@ def main(name: str, contender: str, small: str) -> None:
     del first
     took = _warm(call, 0.0 if small == "1" else WARM_SECONDS)
     repeats = max(1, round(LEAST_SECONDS / max(took, 1e-7)))
-    _say(about)  # now it may be stopped: time that it stands still is no warming up
+    _say(about)  # from here on it may be stopped, and time while stopped is no warming up
     for _ in sys.stdin:
         begin, used = time.perf_counter(), time.process_time()
         for _ in range(repeats - 1):
@@ -67,7 +67,7 @@ def main(name: str, contender: str, small: str) -> None:
 
 
 def _warm(call: Callable[[], Any], seconds: float) -> float:
-    """Call for so long; gives the seconds of a call as the later half of them took it, in the median."""
+    """Call for ``seconds``; returns the median seconds of a call in the later half."""
     began, took = time.perf_counter(), list[float]()
     while True:
         begin = time.perf_counter()
