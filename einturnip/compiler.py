@@ -93,11 +93,11 @@ def _made(
     began, resident = time.monotonic(), resident_nbytes()
     layouts = {n: file_layouts.layout(source) for n, source in sources.items()}
     written = tuple(file_layouts.layouts(graph, {}, targets).items())
-    asked = (tuple(layouts.items()), written, options.asked, len(device.numbers))
+    asked = (tuple(layouts.items()), written, options.plan_key, len(device.numbers))
     room = plan_store.PlanningBudget(
         (memory or 0) - resident if options.arena is None else options.arena, options.arena is not None
     )
-    place = plan_store.place(graph, machine, room.stated, *asked) if options.again is None else None
+    place = plan_store.plan_folder(graph, machine, room.stated, *asked) if options.replayed is None else None
     found = place.find(room) if place is not None else None
     found = found if found is None or fits(found.memgraph, memory, machine.workers) else None
     given = found
@@ -107,7 +107,7 @@ def _made(
         given = given if given is None or fits(given.memgraph, memory, machine.workers) else None
     if given is not None:
         told = given.graph, given.memgraph, given.prediction, Budget(memory, given.arena), machine, sources, targets
-        made = PlannedProgram(*told, room=given.room, limit=given.limit)
+        made = PlannedProgram(*told, capacity=given.capacity, limit=given.limit)
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
     best = with_lower_bound(_as_it_runs(_on_device(made, device, options), options))
@@ -120,14 +120,14 @@ def _made(
 
         check(best.graph, best.memgraph)
         if place is not None and found is None:  # what is kept was proven
-            place.keep(_kept(made), room, time.monotonic() - began)
+            place.store(_kept(made), room, time.monotonic() - began)
     if found is None and len(best.memgraph) >= LARGE_PLAN:
         trim_heap()
     return best
 
 
 def _kept(made: PlannedProgram) -> plan_store.StoredPlan:
-    return plan_store.StoredPlan(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
+    return plan_store.StoredPlan(made.memgraph, made.prediction, made.budget.arena, made.capacity, made.limit)
 
 
 def _machine(
@@ -140,8 +140,8 @@ def _machine(
     memory = options.memory
     if memory is None and options.arena is None:
         memory = rounded(available_memory() // 2)
-    if options.again is not None:
-        compiled = options.again.compiled
+    if options.replayed is not None:
+        compiled = options.replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
     machine = replace(machine, compiled=compiled)
@@ -160,47 +160,47 @@ def _searched(
     devices: int,
 ) -> PlannedProgram:
     """The best plan of the program, rewritten and fused or not, that the search finds; loaded where none is kept."""
-    from einturnip.planner.canonical import canonical_cut
+    from einturnip.planner.canonical import canonical_tiling
     from einturnip.planner.fit_memory import Choose, fit_memory
     from einturnip.planner.plan import plan, release_search_memory
-    from einturnip.planner.variants import best_form
+    from einturnip.planner.variants import best_variant
 
-    (machine, memory), again, began = within, options.again, resident_nbytes()
+    (machine, memory), again, began = within, options.replayed, resident_nbytes()
     limit = options.arena if options.arena is not None else memory
     if options.reproducible or again is not None:
         limit = None if again is None else again.limit
 
-    only: Choose | None = canonical_cut if options.reproducible else None if again is None else again.cut
+    only: Choose | None = canonical_tiling if options.reproducible else None if again is None else again.tiling
 
     def planned(
         graph: EinGraph,
-        most_price: float = math.inf,
+        max_price: float = math.inf,
         choose: Choose | None = only,
-        less: int = 0,
-        bound: int | None = None,
+        withheld_nbytes: int = 0,
+        max_arena: int | None = None,
     ) -> tuple[LoweredPlan, Prediction]:
         lie = file_layouts.layouts(graph, layouts, targets)
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         arena = options.arena if again is None else again.arena
         lowered = plan(
-            *(graph, memory, arena, machine, lie, readable, choose, options.reproducible, devices, most_price),
-            *(options.beside, less, bound),
+            *(graph, memory, arena, machine, lie, readable, choose, options.reproducible, devices, max_price),
+            *(options.base_nbytes, withheld_nbytes, max_arena),
         )
         known = lowered.seconds if options.policy == SEARCHED_BY else None
         prediction = predict(lowered.memgraph, machine, policy(options.policy), known)
         release_search_memory(lowered.memgraph)
         return lowered, prediction
 
-    search = partial(best_form, graph, options, limit, machine, planned)
+    search = partial(best_variant, graph, options, limit, machine, planned)
     if options.arena is None and again is None:
-        best = fit_memory(search, memory, began, machine.workers, options.beside, planned)
+        best = fit_memory(search, memory, began, machine.workers, options.base_nbytes, planned)
     else:
         best = search()
     low = best.lowered
     if again is not None:
         again.require(low.memgraph, memory, machine.workers)
     found = best.graph, low.memgraph, best.prediction, low.budget, machine, sources, targets
-    return PlannedProgram(*found, room=low.room, limit=best.limit)
+    return PlannedProgram(*found, capacity=low.capacity, limit=best.limit)
 
 
 def _on_device(made: PlannedProgram, device: DeviceChoice, options: Options) -> PlannedProgram:
@@ -213,7 +213,7 @@ def _on_device(made: PlannedProgram, device: DeviceChoice, options: Options) -> 
 
 def _as_it_runs(made: PlannedProgram, options: Options) -> PlannedProgram:
     """The plan with what its run will take, where NumPy does some of its kernels."""
-    if made.device.kind != "cpu" or options.reproducible or options.again is not None:
+    if made.device.kind != "cpu" or options.reproducible or options.replayed is not None:
         return made
     graph = with_numpy_kernels(made.memgraph, made.machine)
     if graph is made.memgraph:
@@ -278,7 +278,7 @@ def _on_host(
     planned: PlannedProgram, options: Options, ready: RunResources, far: Far, ticks: Ticks, stop: threading.Event | None
 ) -> tuple[TransferEnds, RunTrace]:
     """Run a plan on the host's threads."""
-    memgraph, lanes, again = planned.memgraph, ready.lanes, options.again
+    memgraph, lanes, again = planned.memgraph, ready.lanes, options.replayed
     executor = OpExecutor(memgraph, ready.arena, *far)
     state = (
         SchedulerState(memgraph, ready.ranks, lanes) if again is None else ReplayState(memgraph, lanes, again.events)

@@ -267,7 +267,7 @@ class Program:
             if allowed is not None:
                 available = _available(allowed, settings.memory is not None, graph, targets)
                 memory = before + available
-                options = replace(options, memory=memory, beside=allowed - memory)
+                options = replace(options, memory=memory, base_nbytes=allowed - memory)
             job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)
         except BaseException:

@@ -264,7 +264,7 @@ class Session:
         """The plan for these inputs; the first one also allocates the states."""
         if self._allowed is not None:
             before = callers_nbytes() - self._states_nbytes()
-            self._options = replace(self._options, memory=before + self._allowed, beside=-before)
+            self._options = replace(self._options, memory=before + self._allowed, base_nbytes=-before)
         graph = bind(self._program, sources, self._dims)
         all_sources = complete(graph, sources, self._placeholder)
         if self._storages is None:
@@ -300,7 +300,7 @@ class Session:
             nbytes = sum(results_nbytes(graph, results).values())
             if nbytes >= options.memory:
                 raise CapacityError(f"a step's results take {format_size(nbytes)}, all that the session may", nbytes)
-            options = replace(options, memory=options.memory - nbytes, beside=options.beside + nbytes)
+            options = replace(options, memory=options.memory - nbytes, base_nbytes=options.base_nbytes + nbytes)
         targets = {name: name for name in storages}
         return make_plan(graph, sources, targets, options), options
 
@@ -311,7 +311,7 @@ class Session:
         ]
         if self._options.memory is None or not in_memory:
             return False
-        missing_nbytes = error.needed - (self._options.memory + self._options.beside)
+        missing_nbytes = error.needed - (self._options.memory + self._options.base_nbytes)
         for storage in sorted(in_memory, key=lambda storage: -storage.nbytes):
             storage.move_out()
             all_sources[storage.name] = storage.read

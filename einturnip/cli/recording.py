@@ -44,10 +44,10 @@ def replayed(budget: dict[str, Any], replay: Path | None) -> dict[str, Any]:
 
     if budget["arena"] is not None:
         raise click.UsageError("--replay has the arena of the recording; leave out --arena")
-    again, recorded = read(replay)
+    replayed, recorded = read(replay)
     if budget["workers"] not in (None, recorded["workers"]):
         raise click.UsageError(f"--workers {budget['workers']}: the recorded run had {recorded['workers']}")
-    return budget | recorded | {"again": again}
+    return budget | recorded | {"replayed": replayed}
 
 
 def record(file: Path | None, job: Job, report: RunReport, program: str) -> None:

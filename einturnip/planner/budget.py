@@ -19,8 +19,8 @@ from einturnip.taskgraph.types import TaskGraph
 MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
 THREAD_NBYTES = 1 * MIB  # a worker: its stack, its share of malloc's arenas
-LEFT_NBYTES = 3 * MIB  # what planning leaves, its plan aside
-RUN_NBYTES = LEFT_NBYTES + 2 * MIB  # and code that the run is the first to touch, progress, the report
+SEARCH_LEFT_NBYTES = 3 * MIB  # what planning leaves, its plan aside
+RUN_NBYTES = SEARCH_LEFT_NBYTES + 2 * MIB  # and code that the run is the first to touch, progress, the report
 # Plan and state machine at their highest: a tile task, an op (there is one a task where nothing leaves the memory, and
 # more where much does), an operand of those beyond USUAL_READS a task.
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
@@ -72,8 +72,8 @@ class PlanSize:
 
 def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
     """The size of a plan of task graphs together."""
-    cuts = [graph.decomposition for graph in graphs]
-    made = [pair for d in cuts for pair in zip(d.graph.nodes, d.partitionings, strict=True)]
+    decompositions = [graph.decomposition for graph in graphs]
+    made = [pair for d in decompositions for pair in zip(d.graph.nodes, d.partitionings, strict=True)]
     packed = max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
     counts = sum(graph.counts_nbytes for graph in graphs)
     return PlanSize(sum(map(len, graphs)), sum(len(graph.read) for graph in graphs), ops, packed, counts)
@@ -81,8 +81,8 @@ def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
 
 def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """What is not arena while a plan is made and run by ``workers``."""
-    beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
-    return resident + beside + plan.nbytes + plan.run_nbytes + plan.counts
+    other = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
+    return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
 
 
 def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
@@ -91,9 +91,9 @@ def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
     Counts what is resident now. The estimates of the search are less exact: the heap that it leaves behind depends on
     the plans that it tried.
     """
-    if (found := _highest_nbytes(graph, workers) - memory) > 0:
+    if (found := _peak_nbytes(graph, workers) - memory) > 0:
         trim_heap()
-        found = _highest_nbytes(graph, workers) - memory
+        found = _peak_nbytes(graph, workers) - memory
     return found
 
 
@@ -102,10 +102,10 @@ def fits(graph: MemGraph, memory: int | None, workers: int) -> bool:
     return memory is None or excess_nbytes(graph, memory, workers) <= 0
 
 
-def _highest_nbytes(graph: MemGraph, workers: int) -> int:
+def _peak_nbytes(graph: MemGraph, workers: int) -> int:
     """The peak of the process if it runs the plan now, which is in memory already."""
     plan = size_of(graph.taskgraph, ops=len(graph))
-    return overhead_nbytes(resident_nbytes(), workers, plan) - LEFT_NBYTES - plan.nbytes + graph.peak_nbytes
+    return overhead_nbytes(resident_nbytes(), workers, plan) - SEARCH_LEFT_NBYTES - plan.nbytes + graph.peak_nbytes
 
 
 def rounded(nbytes: int) -> int:

@@ -7,7 +7,7 @@ import math
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import MIB
-from einturnip.planner.candidates import MOST_CALLS
+from einturnip.planner.candidates import MAX_CALLS
 from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.search import Tiling, successive_tilings
@@ -16,29 +16,29 @@ from einturnip.tiling.search import Tiling, successive_tilings
 # any run needs (the least memory in which a program starts leaves some 100 MiB for tiles); products run near their
 # full rate from there on.
 SHARE = 16
-LEAST, MOST = 4 * MIB, 8 * MIB
+MIN_TILE_NBYTES, MAX_TILE_NBYTES = 4 * MIB, 8 * MIB
 
 
-def canonical_cut(graph: EquivalenceClasses) -> Tiling:
+def canonical_tiling(graph: EquivalenceClasses) -> Tiling:
     """The coarsest of ever finer cuts of which a kernel holds little enough.
 
     It is that of a described machine and of files in row-major order, whatever this machine and these files are.
     """
-    room = min(max(_nbytes(graph.graph) // SHARE, LEAST), MOST)
-    cut = None
-    for cut in successive_tilings(graph, Machine(), {}, MOST_CALLS):
-        if cut.working_set <= room:
-            return cut
-    assert cut is not None
-    return cut
+    available = min(max(_nbytes(graph.graph) // SHARE, MIN_TILE_NBYTES), MAX_TILE_NBYTES)
+    tiling = None
+    for tiling in successive_tilings(graph, Machine(), {}, MAX_CALLS):
+        if tiling.working_set <= available:
+            return tiling
+    assert tiling is not None
+    return tiling
 
 
-def canonical_graph(fused: EinGraph, apart: EinGraph) -> EinGraph:
+def canonical_graph(fused: EinGraph, unfused: EinGraph) -> EinGraph:
     """The graph with regions, unless only that without can be cut as fine as it should be."""
-    if fused is apart:
+    if fused is unfused:
         return fused
-    sets = [canonical_cut(equivalence_classes(g, label_classes(g))).working_set for g in (fused, apart)]
-    return fused if sets[0] <= max(MOST, sets[1]) else apart
+    sets = [canonical_tiling(equivalence_classes(g, label_classes(g))).working_set for g in (fused, unfused)]
+    return fused if sets[0] <= max(MAX_TILE_NBYTES, sets[1]) else unfused
 
 
 def _nbytes(graph: EinGraph) -> int:

@@ -27,11 +27,11 @@ from einturnip.runtime.scheduler.report import Prediction
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.types import Decomposition, IoBlock, Partitioning
 
-CORE: tuple[type, ...] = (
+EXPRESSIONS: tuple[type, ...] = (
     *(ScalarConst, OperandRef, LabelValue, ScalarCast, ScalarCall),
     *(Index, Key, Aggregation, Einsum, RegionStep, Rescale, Shift, Region),
 )
-FLOORS: tuple[type, ...] = (
+GRAPHS: tuple[type, ...] = (
     *(InputNode, Hints, EinsumNode, TensorPiece, ConcatNode, EinGraph),
     *(Partitioning, IoBlock, Decomposition, TaskGraph, MemGraph, Prediction),
 )
@@ -72,19 +72,19 @@ class PlanCodec:
             at += pad + array.nbytes
         return pieces
 
-    def from_bytes(self, held: bytes | memoryview) -> Any:
+    def from_bytes(self, data: bytes | memoryview) -> Any:
         """The value; its arrays are the bytes themselves, and cannot be written.
 
         Raises:
             Damaged: they are not what ``to_bytes`` gave.
         """
         try:
-            count = int.from_bytes(held[:_COUNT], "little")
-            head = json.loads(bytes(held[_COUNT : _COUNT + count]))
+            count = int.from_bytes(data[:_COUNT], "little")
+            head = json.loads(bytes(data[_COUNT : _COUNT + count]))
             arrays, at = [], _COUNT + count
             for dtype, shape in head["arrays"]:
                 at += -at % _ALIGNED
-                array = np.frombuffer(held, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
+                array = np.frombuffer(data, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
                 arrays.append(array)
                 at += array.nbytes
             return _value(head["root"], self._objects(head["rows"], arrays), arrays)
@@ -132,10 +132,10 @@ class _Rows:
             return [v if type(v) in _PLAIN else self.put(v) for v in value]
         known = self._known.get(id(value))
         if known is None:
-            known = self._known[id(value)] = self._told(kind, value)
+            known = self._known[id(value)] = self._encode(kind, value)
         return known
 
-    def _told(self, kind: type, value: Any) -> Any:
+    def _encode(self, kind: type, value: Any) -> Any:
         if kind in self._fields:
             row = [kind.__name__, *(self.put(getattr(value, name)) for name in self._fields[kind])]
             self.rows.append(row)
@@ -152,24 +152,24 @@ class _Rows:
         raise NotEncodable(f"a {kind.__name__} has no form in what is kept")
 
 
-def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
-    if type(told) is list:
-        return tuple([_value(v, objects, arrays) if type(v) in (list, dict) else v for v in told])
-    if type(told) is not dict:
-        return told
-    ((tag, held),) = told.items()
+def _value(encoded: Any, objects: list[Any], arrays: list[Any]) -> Any:
+    if type(encoded) is list:
+        return tuple([_value(v, objects, arrays) if type(v) in (list, dict) else v for v in encoded])
+    if type(encoded) is not dict:
+        return encoded
+    ((tag, data),) = encoded.items()
     match tag:
         case "o":
-            return objects[held]
+            return objects[data]
         case "t":
-            return DTYPES[held]
+            return DTYPES[data]
         case "a":
-            return arrays[held]
+            return arrays[data]
         case "c":
-            return complex(*held)
+            return complex(*data)
         case "d":
-            return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in held}
+            return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in data}
     raise DamagedEntry(f"unknown tag {tag!r}")
 
 
-PLAN = PlanCodec(CORE + FLOORS)
+PLAN = PlanCodec(EXPRESSIONS + GRAPHS)

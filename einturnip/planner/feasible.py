@@ -15,7 +15,7 @@ from einturnip.core.process_limits import total_memory
 from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
-from einturnip.planner.candidates import LARGEST_WORKING_SET, MOST_CALLS
+from einturnip.planner.candidates import LARGEST_WORKING_SET, MAX_CALLS
 from einturnip.planner.options import MAX_SECONDS, Options
 from einturnip.planner.predict import min_seconds
 from einturnip.storage.io.unpublished_file import default_directory, free_nbytes
@@ -26,7 +26,7 @@ CORE_RATE, DEVICE_RATE = 10**11, 10**15
 """Operations a second that no kernel exceeds: on one core, and on an accelerator."""
 SLOWEST_POINT = 1e-6
 """Seconds that no kernel exceeds for one point: below, time need not be predicted to know that it is short."""
-MAX_TILED_NBYTES = MOST_CALLS * LARGEST_WORKING_SET
+MAX_TILED_NBYTES = MAX_CALLS * LARGEST_WORKING_SET
 """An intermediate of more bytes has too many tiles for a plan that makes and reads it tile by tile."""
 MAX_SHOWN = 72
 """Characters of a statement that a message repeats."""

@@ -57,14 +57,14 @@ def io_lower_bound(
     graph: EinGraph,
     arena: int,
     read_itemsize: Mapping[str, float] | None = None,
-    not_kept: frozenset[str] = frozenset(),
+    discarded: frozenset[str] = frozenset(),
 ) -> dict[str, int]:
     """Lower bound on the bytes that any plan of the graph must move over each link.
 
     ``arena``: in bytes. ``read_itemsize``: bytes that reading an element of an input moves, where that is not its size
-    in memory: none of random numbers, fewer of one stored quantized. ``not_kept``: outputs that are stored nowhere.
+    in memory: none of random numbers, fewer of one stored quantized. ``discarded``: outputs that are stored nowhere.
     """
-    return TrafficBound(graph).lower_bound(arena, read_itemsize or {}, not_kept)
+    return TrafficBound(graph).lower_bound(arena, read_itemsize or {}, discarded)
 
 
 class TrafficBound:
@@ -94,7 +94,7 @@ class TrafficBound:
         return tuple(found.values())
 
     def lower_bound(
-        self, arena: int, read_itemsize: Mapping[str, float], not_kept: frozenset[str] = frozenset()
+        self, arena: int, read_itemsize: Mapping[str, float], discarded: frozenset[str] = frozenset()
     ) -> dict[str, int]:
         """See ``io_lower_bound``."""
         nodes, read = self._graph.nodes, {}
@@ -102,14 +102,14 @@ class TrafficBound:
             node = nodes[i]
             assert isinstance(node, InputNode)
             read[i] = math.floor(count * read_itemsize.get(node.name, node.dtype.itemsize))
-        total = most = sum(read.values())
+        total = bound = sum(read.values())
         for p in self._products:
             operands = set(p.operands)
             cheapest = min(self._share_read(i, read_itemsize) for i in operands)
             # Operands, and partial sums of the product, come in over the link apart from all other inputs.
             others = total - sum(read.get(i, 0) for i in operands)
-            most = max(most, others + math.floor(min(1.0, cheapest) * p.read_nbytes(arena)))
-        return {IN: most, OUT: self._written(not_kept)}
+            bound = max(bound, others + math.floor(min(1.0, cheapest) * p.read_nbytes(arena)))
+        return {IN: bound, OUT: self._written(discarded)}
 
     def blocked_nbytes(self, arena: int) -> tuple[float, float]:
         """Bytes in and out of a plan that keeps square blocks of a product: the search's target."""
@@ -121,9 +121,9 @@ class TrafficBound:
         assert isinstance(node, InputNode)
         return read_itemsize.get(node.name, node.dtype.itemsize) / node.dtype.itemsize
 
-    def _written(self, not_kept: frozenset[str]) -> int:
+    def _written(self, discarded: frozenset[str]) -> int:
         nodes = self._graph.nodes
-        kept = (nodes[i] for name, i in self._graph.outputs if name not in not_kept)
+        kept = (nodes[i] for name, i in self._graph.outputs if name not in discarded)
         return sum(math.prod(n.shape) * n.dtype.itemsize for n in kept)
 
 

@@ -29,7 +29,7 @@ from einturnip.planner.budget import (
     trim_heap,
 )
 from einturnip.planner.candidates import min_arena
-from einturnip.planner.compare import BestSoFar
+from einturnip.planner.compare import Rival
 from einturnip.planner.rematerialize import rematerialize
 from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
@@ -44,21 +44,21 @@ from einturnip.tiling.types import Partitioning
 # How often a plan is placed anew in fewer bytes, because it takes more itself than was thought before it was made.
 # That is seldom: room is left for so many more ops than tasks, if that is a small part of the memory.
 ROUNDS = 3
-OPS_BESIDE, SHARE_BESIDE = 0.25, 1 / 128
+EXTRA_OPS, MAX_EXTRA_SHARE = 0.25, 1 / 128
 # Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
 # for which every task is taken to have so many ops: bytes leave the memory and come back.
-MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
+MAX_MEASURED, MAX_CALLS_MEASURED, OPS_PER_TASK = 3, 50_000, 2.5
 # Tiles that a part lies across, each copied by a task: two along one axis, which is the usual case.
 PARTS_ACROSS = 2
 # Factor for sizes of plans that are estimated from their first part: parts differ.
-SAFELY = 1.15
+SAFETY_FACTOR = 1.15
 # What a search for plans leaves behind: up to 4.2 MiB, of 29 programs in three memories. Where little fits, less.
 SEARCH_NBYTES = 4 * MIB
 # What is resident besides the tables while a plan is made: errors, temporary arrays of the checks.
-SPARE_MARGIN_NBYTES = MIB
+MARGIN_NBYTES = MIB
 # Resident memory differs by less from one process to the next: one that has other plans on disk looks at them.
 NOISE = 2 * MIB
-MOST_TASKS = 4_000_000
+MAX_TASKS = 4_000_000
 
 
 class PlanLowering:
@@ -66,7 +66,7 @@ class PlanLowering:
 
     def __init__(
         self,
-        together: EquivalenceClasses,
+        grouped: EquivalenceClasses,
         memory: int | None,
         arena: int | None,
         machine: Machine,
@@ -74,73 +74,73 @@ class PlanLowering:
         readable: frozenset[int],
         ordered: bool,
         devices: int,
-        less: int = 0,
+        withheld_nbytes: int = 0,
     ) -> None:
-        self.together, self.arena, self.machine = together, arena, machine
-        self.memory, self._less = None if memory is None else memory - less, less
+        self.grouped, self.arena, self.machine = grouped, arena, machine
+        self.memory, self._withheld = None if memory is None else memory - withheld_nbytes, withheld_nbytes
         self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
-        self._sizes = _PlanSizes(together, layouts)
-        self._stated = self._within = memory
-        self._rooms: dict[int, int] = {}
+        self._sizes = _PlanSizes(grouped, layouts)
+        self._stated = self._planning_limit = memory
+        self._capacities: dict[int, int] = {}
         self._largest = 0
 
-    def room(self, cut: Tiling) -> int:
+    def available(self, tiling: Tiling) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
-        return self._left(self._sizes(cut))
+        return self._available(self._sizes(tiling))
 
-    def lower(self, cut: Tiling, bound: int | None = None, rival: BestSoFar | None = None) -> MemGraph | None:
+    def lower(self, tiling: Tiling, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
 
         What is cheaper made again than spilled is made again.
         """
         self._search_ended()
-        most = self.room(cut)
+        limit = self.available(tiling)
         if self.arena is None:
-            most -= min(int(OPS_BESIDE * OP_NBYTES * self._sizes(cut).tasks), int(SHARE_BESIDE * max(0, most)))
-        capacity = most if bound is None else min(bound, most)
-        if capacity < cut.working_set:
+            limit -= min(int(EXTRA_OPS * OP_NBYTES * self._sizes(tiling).tasks), int(MAX_EXTRA_SHARE * max(0, limit)))
+        capacity = limit if bound is None else min(bound, limit)
+        if capacity < tiling.working_set:
             return None
         try:
             for _ in range(ROUNDS):
-                tasks = self._tasks(cut, capacity)
-                left = self._left(size_of(tasks))
-                if left >= capacity:
-                    moved = None if rival is None else rival.most_nbytes(tasks, self.machine)
+                tasks = self._tasks(tiling, capacity)
+                available_beside = self._available(size_of(tasks))
+                if available_beside >= capacity:
+                    moved = None if rival is None else rival.max_nbytes(tasks, self.machine)
                     if moved is not None and moved < 0:
                         return None
                     made = self._built(tasks, capacity, moved)
-                    left = self.left(made)
-                    if made.peak_nbytes <= left:
-                        return self.remade(made)
-                    left -= (capacity - left) // 2  # in fewer bytes there are more ops
-                capacity = left
+                    available_beside = self.available_beside(made)
+                    if made.peak_nbytes <= available_beside:
+                        return self.with_recompute(made)
+                    available_beside -= (capacity - available_beside) // 2  # in fewer bytes there are more ops
+                capacity = available_beside
         except CapacityError:
             pass
         return None
 
-    def remade(self, made: MemGraph) -> MemGraph:
+    def with_recompute(self, made: MemGraph) -> MemGraph:
         """The plan, or one in the same bytes that makes values again rather than spill them."""
-        room = self.room_of(made)
-        found = rematerialize(made, self.machine, lambda tasks: self._longer(tasks, room))
-        self._rooms[id(found)] = room
+        available = self.capacity_of(made)
+        found = rematerialize(made, self.machine, lambda tasks: self._built_with_repeats(tasks, available))
+        self._capacities[id(found)] = available
         return found
 
-    def room_of(self, made: MemGraph) -> int:
+    def capacity_of(self, made: MemGraph) -> int:
         """Bytes that a plan was laid out for."""
-        return self._rooms[id(made)]
+        return self._capacities[id(made)]
 
-    def tidy_up(self) -> None:
+    def release_memory(self) -> None:
         """Return to the system what large plans left behind, those that were not taken too."""
         if self._largest >= LARGE_PLAN:
             trim_heap()
 
-    def left(self, made: MemGraph) -> int:
+    def available_beside(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
-        return self._left(size_of(made.taskgraph, ops=len(made)))
+        return self._available(size_of(made.taskgraph, ops=len(made)))
 
-    def least(self, way: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
+    def min_budget(self, tilings: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
         """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated.
 
         In more memory there is more to search, and that leaves more behind.
@@ -149,22 +149,22 @@ class PlanLowering:
         assert stated is not None
         best: int | None = None
         self._search_ended()
-        for cut in sorted(way, key=self._by_formula)[:MOST_PROVEN]:
-            total = self._by_formula(cut)
+        for tiling in sorted(tilings, key=self._by_formula)[:MAX_MEASURED]:
+            total = self._by_formula(tiling)
             if best is not None and best <= total:
                 break
             if self._stated is not None:  # of one who states less than Python takes no promise can be kept
-                self._within = self._stated if self._stated > self.resident else total
-            needed, made = self._proven(cut)
+                self._planning_limit = self._stated if self._stated > self.resident else total
+            needed, made = self._measured_budget(tiling)
             if made is not None and needed <= stated:
                 return needed, made
             best = needed if best is None else min(best, needed)
         assert best is not None
-        longer = 0 if self.arena is not None else max(0, self._began + SEARCH_NBYTES - self.resident)
-        return max(best + longer, stated + 1), None
+        extra = 0 if self.arena is not None else max(0, self._began + SEARCH_NBYTES - self.resident)
+        return max(best + extra, stated + 1), None
 
-    def refusal(self, needed: int, beside: int) -> CapacityError:
-        """The error that names the least; ``beside``: by how much what the user states differs from ``memory``."""
+    def refusal(self, needed: int, base_nbytes: int) -> CapacityError:
+        """The error that names the least; ``base_nbytes``: by how much what the user states differs from ``memory``."""
         if self.arena is not None:
             return CapacityError(
                 f"the program does not fit an arena of {format_size(self.arena)}; the least that would do is {needed} "
@@ -172,13 +172,13 @@ class PlanLowering:
                 needed,
             )
         assert self.memory is not None
-        beyond = beside + self._less
-        needed = -(-(needed + NOISE + beyond) // MIB) * MIB
-        taken = self.resident + beyond
-        held = "einturnip's modules and the results" if beside else "Python and its libraries"
+        withheld = base_nbytes + self._withheld
+        needed = -(-(needed + NOISE + withheld) // MIB) * MIB
+        taken = self.resident + withheld
+        held = "einturnip's modules and the results" if base_nbytes else "Python and its libraries"
         libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
         return CapacityError(
-            f"the program does not fit in {format_size(self.memory + beyond)}; the least that would do is "
+            f"the program does not fit in {format_size(self.memory + withheld)}; the least that would do is "
             f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
             needed,
         )
@@ -188,97 +188,97 @@ class PlanLowering:
         if not self._searched:
             self.resident, self._searched = max(self._began, resident_nbytes()), True
 
-    def _proven(self, cut: Tiling) -> tuple[int, MemGraph | None]:
+    def _measured_budget(self, tiling: Tiling) -> tuple[int, MemGraph | None]:
         """The budget in which a cut was laid out, and its plan; the plan is None where that is only estimated."""
-        if cut.kernel_calls > MOST_CALLS_PROVEN:
-            return self._by_formula(cut, OPS_A_TASK), None
-        capacity, held = 0, min_arena(cut)
+        if tiling.kernel_calls > MAX_CALLS_MEASURED:
+            return self._by_formula(tiling, OPS_PER_TASK), None
+        capacity, held = 0, min_arena(tiling)
         tasks: TaskGraph | None = None
         try:
             while tasks is None or capacity < held:
                 capacity, tasks = held, None
-                tasks = self._tasks(cut, capacity)
+                tasks = self._tasks(tiling, capacity)
                 held = min_capacity(tasks) if self.devices == 1 else capacity
             made = self._built(tasks, capacity)
         except TooLarge as error:
-            return self._extrapolated(cut, max(capacity, held), tasks, error), None
+            return self._extrapolated(tiling, max(capacity, held), tasks, error), None
         except CapacityError:
-            return self._by_formula(cut, OPS_A_TASK), None
+            return self._by_formula(tiling, OPS_PER_TASK), None
         if self.arena is not None:
             return capacity, made
         return self._needed(size_of(tasks, ops=len(made)), made.peak_nbytes), made
 
-    def _extrapolated(self, cut: Tiling, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
+    def _extrapolated(self, tiling: Tiling, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
         """The budget that a cut would take, from the part of its plan that was made before the memory was short.
 
         Loops, which have the largest plans, make tasks and ops at an even rate.
         """
-        rate = error.made / error.done if error.done else OPS_A_TASK
+        rate = error.made / error.done if error.done else OPS_PER_TASK
         if tasks is None:
-            n = max(self._sizes(cut).tasks, int(rate * cut.kernel_calls * SAFELY))
-            plan = replace(self._sizes(cut), tasks=n, ops=int(OPS_A_TASK * n))
+            n = max(self._sizes(tiling).tasks, int(rate * tiling.kernel_calls * SAFETY_FACTOR))
+            plan = replace(self._sizes(tiling), tasks=n, ops=int(OPS_PER_TASK * n))
         else:
-            plan = size_of(tasks, ops=int(rate * len(tasks) * SAFELY))
-        return max(self._needed(plan, capacity), self._by_formula(cut, OPS_A_TASK))
+            plan = size_of(tasks, ops=int(rate * len(tasks) * SAFETY_FACTOR))
+        return max(self._needed(plan, capacity), self._by_formula(tiling, OPS_PER_TASK))
 
     def _needed(self, plan: PlanSize, arena: int) -> int:
         """The memory for a run of a plan with ``arena`` bytes for tiles, and for making it."""
         making = max(plan.tasks * MAKING_TASK_NBYTES, plan.nbytes - plan.ops * OP_NBYTES + plan.ops * MAKING_OP_NBYTES)
         return max(arena + self._overhead(plan), self.resident + SEARCH_NBYTES + making)
 
-    def _by_formula(self, cut: Tiling, ops_a_task: float = 1.0) -> int:
-        plan = self._sizes(cut)
+    def _by_formula(self, tiling: Tiling, ops_per_task: float = 1.0) -> int:
+        plan = self._sizes(tiling)
         if self.arena is not None:
-            return min_arena(cut)
-        return self._needed(replace(plan, ops=int(ops_a_task * plan.tasks)), min_arena(cut))
+            return min_arena(tiling)
+        return self._needed(replace(plan, ops=int(ops_per_task * plan.tasks)), min_arena(tiling))
 
-    def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
+    def _built_with_repeats(self, tasks: TaskGraph, capacity: int) -> MemGraph:
         """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
 
         Raises:
             CapacityError: it cannot be made, or laid out, in the memory.
         """
         made = self._built(tasks, capacity - (0 if self.memory is None else PlanSize(tasks.repeats).nbytes))
-        if made.peak_nbytes > self.left(made):
+        if made.peak_nbytes > self.available_beside(made):
             raise CapacityError("the plan itself takes the memory", 0)
         return made
 
-    def _tasks(self, cut: Tiling, capacity: int) -> TaskGraph:
-        decomposition = lay_out(self.together, cut.tiles, capacity * self.devices)
-        most = MOST_TASKS
-        if self._within is not None:
-            most = max(0, self._spare(self._sizes(cut).tasks * MAKING_TASK_NBYTES) // MAKING_TASK_NBYTES)
-        tasks = build_taskgraph(decomposition, self.machine, min(most, MOST_TASKS), self.ordered, self.layouts)
-        return tasks if self.devices == 1 else _over(tasks, self.devices, self.machine)
+    def _tasks(self, tiling: Tiling, capacity: int) -> TaskGraph:
+        decomposition = lay_out(self.grouped, tiling.tiles, capacity * self.devices)
+        limit = MAX_TASKS
+        if self._planning_limit is not None:
+            limit = max(0, self._planning_nbytes(self._sizes(tiling).tasks * MAKING_TASK_NBYTES) // MAKING_TASK_NBYTES)
+        tasks = build_taskgraph(decomposition, self.machine, min(limit, MAX_TASKS), self.ordered, self.layouts)
+        return tasks if self.devices == 1 else _on_devices(tasks, self.devices, self.machine)
 
-    def _built(self, tasks: TaskGraph, capacity: int, most_nbytes: int | None = None) -> MemGraph:
-        most_ops = None
-        if self._within is not None:
+    def _built(self, tasks: TaskGraph, capacity: int, max_nbytes: int | None = None) -> MemGraph:
+        max_ops = None
+        if self._planning_limit is not None:
             more = PlanSize(len(tasks), len(tasks.read)).nbytes - PlanSize(len(tasks)).nbytes
-            expected = int(OPS_A_TASK * len(tasks)) * MAKING_OP_NBYTES + more
-            most_ops = (self._spare(expected) - more) // MAKING_OP_NBYTES
-            if most_ops < len(tasks):
+            expected = int(OPS_PER_TASK * len(tasks)) * MAKING_OP_NBYTES + more
+            max_ops = (self._planning_nbytes(expected) - more) // MAKING_OP_NBYTES
+            if max_ops < len(tasks):
                 raise TooLarge("making the plan takes more memory than there is")
         if self.devices == 1 and (held := min_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
-        made = build_memgraph(tasks, capacity, self.machine, self.readable, limits=PlanLimits(most_ops, most_nbytes))
-        self._rooms[id(made)] = capacity
+        made = build_memgraph(tasks, capacity, self.machine, self.readable, limits=PlanLimits(max_ops, max_nbytes))
+        self._capacities[id(made)] = capacity
         self._largest = max(self._largest, len(made))
         return made
 
-    def _spare(self, expected: int) -> int:
+    def _planning_nbytes(self, expected: int) -> int:
         """Bytes that planning may take now; the arena, the threads and the files of the run are not there yet.
 
         Where that is less than ``expected``, free memory on the heap is given back first.
         """
-        assert self._within is not None
-        spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
-        if spare < expected:
+        assert self._planning_limit is not None
+        free = self._planning_limit - MARGIN_NBYTES - resident_nbytes()
+        if free < expected:
             trim_heap()
-            spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
-        return spare
+            free = self._planning_limit - MARGIN_NBYTES - resident_nbytes()
+        return free
 
-    def _left(self, plan: PlanSize) -> int:
+    def _available(self, plan: PlanSize) -> int:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
@@ -296,7 +296,7 @@ def _of_decoding(needed: int) -> str:
     return f"; decoding one of the chunks of {format_size(chunk)} of {name} takes {format_size(held)} of it"
 
 
-def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
+def _on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
     """The tasks on several devices; imported late, for most runs have one."""
     from einturnip.taskgraph.multi_device import on_devices
 
@@ -320,15 +320,15 @@ class _PlanSizes:
         self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
         self._known: dict[tuple[int, ...], PlanSize] = {}
 
-    def __call__(self, cut: Tiling) -> PlanSize:
+    def __call__(self, tiling: Tiling) -> PlanSize:
         """For one cut."""
-        if cut.tiles not in self._known:
+        if tiling.tiles not in self._known:
             of = self.graph.classes.tiles
-            tiles = (Partitioning(b, of(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
+            tiles = (Partitioning(b, of(i, b, tiling.tiles)).counts[:rank] for i, b, rank in self.stored)
             whole = sum(map(math.prod, tiles))
-            tasks, read, packed = cut.kernel_calls + whole, whole, 0
-            for group, n in calls_of(self.graph, cut.tiles):
-                e, tile = group.einsum, self.graph.tiles(group, cut.tiles)
+            tasks, read, packed = tiling.kernel_calls + whole, whole, 0
+            for group, n in calls_of(self.graph, tiling.tiles):
+                e, tile = group.einsum, self.graph.tiles(group, tiling.tiles)
                 parts = sum(bool(across(e, slot, tile)) for slot in range(len(e.accesses)))
                 calls = max(1, math.prod(-(-e.bounds[p] // tile[p]) for p in e.aggregated))  # 0 where a size is
                 tasks += n * PARTS_ACROSS * parts + (
@@ -336,10 +336,10 @@ class _PlanSizes:
                 )
                 read += n * (len(e.accesses) + PARTS_ACROSS * parts)
                 packed = max(packed, packed_nbytes(e, tile))
-            extents = (of(i, node.shape, cut.tiles)[: len(node.shape)] for i, node, _ in self.inputs)
+            extents = (of(i, node.shape, tiling.tiles)[: len(node.shape)] for i, node, _ in self.inputs)
             counts = sum(
                 layout.counts_nbytes(node.shape, tile, node.dtype.itemsize)
                 for (_, node, layout), tile in zip(self.inputs, extents, strict=True)
             )
-            self._known[cut.tiles] = PlanSize(tasks, read, packed=packed, counts=counts)
-        return self._known[cut.tiles]
+            self._known[tiling.tiles] = PlanSize(tasks, read, packed=packed, counts=counts)
+        return self._known[tiling.tiles]

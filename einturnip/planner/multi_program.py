@@ -25,10 +25,10 @@ from einturnip.taskgraph.types import TaskGraph
 SHARES = (0.5, 0.25, 0.75)
 # A plan that moves hardly more than the fewest bytes is not held against others where its lanes wait for each other for
 # no more than a part of what they take, or for less than planning the programs anew would take. Units: seconds.
-NEAR, PLANNING = 1.1, 1.5
+NEAR, REPLANNING_SECONDS = 1.1, 1.5
 # Programs that share no bytes never wait for each other's transfers, which may take longer than predicted: a plan in
 # which they do not is taken if it is predicted to take at most so many times as long. What parts are rounded to.
-APART, GRANULE = 1 / 1.05, 4096
+SEPARATE_FACTOR, GRANULE = 1 / 1.05, 4096
 
 Lower = Callable[[int, int], TaskGraph]
 """The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
@@ -41,7 +41,7 @@ class SharedMemory:
     memory: int | None
     arena: int | None
 
-    def room(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
+    def available(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
         """Arena bytes left beside plans of so many tasks."""
         if self.arena is not None:
             return self.arena
@@ -50,24 +50,24 @@ class SharedMemory:
 
 
 @dataclass(frozen=True)
-class _TurnOrder:
+class _Arrangement:
     """Task graphs whose tasks take turns or not, in one memory or each program in so many bytes of it."""
 
     graphs: Sequence[TaskGraph]
     in_turns: bool = True
     nbytes: Sequence[int] | None = None
 
-    def built(self, names: Sequence[str], room: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
-        """The joint plan in ``room`` bytes."""
+    def built(self, names: Sequence[str], available: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
+        """The joint plan in ``available`` bytes."""
         tasks = join(self.graphs, names, self.in_turns)
         outputs = tasks.decomposition.graph.outputs
-        again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
+        rereadable = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
         parts = None
         if self.nbytes is not None:
             owner = np.repeat(np.arange(len(self.graphs), dtype=np.uint8), [g.n_values for g in self.graphs])
-            less = min(1.0, room / sum(self.nbytes))  # plans of more tasks leave less room
-            parts = ArenaParts([int(n * less) for n in self.nbytes], owner.tobytes())
-        return build_memgraph(tasks, room, machine, again, parts=parts)
+            smaller = min(1.0, available / sum(self.nbytes))  # plans of more tasks leave less room
+            parts = ArenaParts([int(n * smaller) for n in self.nbytes], owner.tobytes())
+        return build_memgraph(tasks, available, machine, rereadable, parts=parts)
 
 
 def plan_together(
@@ -88,17 +88,17 @@ def plan_together(
     """
     best: tuple[float, MemGraph] | None = None
     refused: CapacityError | None = None
-    for way in _ways(alone, lower, shared.room([g.taskgraph for g in alone], machine)):
+    for arrangement in _arrangements(alone, lower, shared.available([g.taskgraph for g in alone], machine)):
         try:
-            found = way.built(names, shared.room(way.graphs, machine), machine, readable)
+            found = arrangement.built(names, shared.available(arrangement.graphs, machine), machine, readable)
         except CapacityError as error:
-            if not way.in_turns:
+            if not arrangement.in_turns:
                 refused = error
             continue
-        cost = predicted_cost(found, machine) * (1.0 if way.nbytes is None else APART)
+        cost = predicted_cost(found, machine) * (1.0 if arrangement.nbytes is None else SEPARATE_FACTOR)
         if best is None or cost < best[0]:
             best = cost, found
-        if _good(found, machine):
+        if _is_good(found, machine):
             break
     if best is None:
         assert refused is not None
@@ -106,31 +106,33 @@ def plan_together(
     return best[1]
 
 
-def _good(graph: MemGraph, machine: Machine) -> bool:
+def _is_good(graph: MemGraph, machine: Machine) -> bool:
     """True where the lanes hardly wait for each other and hardly a byte is moved that need not be."""
     lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
-    least = max(*alone, processor_seconds(graph, machine) / machine.workers)
+    minimum = max(*alone, processor_seconds(graph, machine) / machine.workers)
     blocked = TrafficBound(graph.taskgraph.decomposition.graph).blocked_nbytes(graph.capacity)
     if sum(graph.nbytes_by_link().values()) > NEAR * sum(blocked):
         return False
-    return predicted_seconds(graph, machine, policy("critical-path")) <= max(NEAR * least, least + PLANNING)
+    return predicted_seconds(graph, machine, policy("critical-path")) <= max(
+        NEAR * minimum, minimum + REPLANNING_SECONDS
+    )
 
 
-def _ways(alone: Sequence[MemGraph], lower: Lower, room: int) -> Iterator[_TurnOrder]:
+def _arrangements(alone: Sequence[MemGraph], lower: Lower, available: int) -> Iterator[_Arrangement]:
     """Each program in bytes of its own where all fit so; then in one memory; then planned for less of it."""
     graphs = [g.taskgraph for g in alone]
     peaks = [-(-g.peak_nbytes // GRANULE) * GRANULE for g in alone]
-    if sum(peaks) <= room:
-        yield _TurnOrder(graphs, nbytes=[n + (room - sum(peaks)) // len(peaks) for n in peaks])
-    yield _TurnOrder(graphs)
-    yield _TurnOrder(graphs, in_turns=False)
+    if sum(peaks) <= available:
+        yield _Arrangement(graphs, nbytes=[n + (available - sum(peaks)) // len(peaks) for n in peaks])
+    yield _Arrangement(graphs)
+    yield _Arrangement(graphs, in_turns=False)
     n = len(alone)
     for first in SHARES if n == 2 else (1 / n,):
-        nbytes = [int(room * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]
+        nbytes = [int(available * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]
         try:
-            less = [lower(p, part) for p, part in enumerate(nbytes)]
+            smaller = [lower(p, part) for p, part in enumerate(nbytes)]
         except CapacityError:
             continue
-        yield _TurnOrder(less)
-        yield _TurnOrder(less, nbytes=nbytes)
+        yield _Arrangement(smaller)
+        yield _Arrangement(smaller, nbytes=nbytes)

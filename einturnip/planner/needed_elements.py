@@ -105,16 +105,16 @@ def _space_reads(node: EinsumNode, boxes: Iterable[Box]) -> Iterator[tuple[int, 
         for box in boxes:
             yield from _einsum_reads(space, box)
         return
-    wanted: dict[int, _Reads] = {len(space.steps) - 1: _Reads(dict.fromkeys(boxes))}
+    needed: dict[int, _Reads] = {len(space.steps) - 1: _Reads(dict.fromkeys(boxes))}
     for k in range(len(space.steps) - 1, -1, -1):
         step = space.steps[k]
-        for box in _largest(merged(wanted[k].boxes), MAX_BOXES) if k in wanted else ():
+        for box in _largest(merged(needed[k].boxes), MAX_BOXES) if k in needed else ():
             for slot, read, count in _einsum_reads(step.einsum, box):
                 operand = step.operands[slot]
                 if operand >= 0:
                     yield operand, read, count
                 else:
-                    wanted.setdefault(~operand, _Reads()).add(read, count)
+                    needed.setdefault(~operand, _Reads()).add(read, count)
 
 
 def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
@@ -123,7 +123,7 @@ def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
     if any(lo >= hi for lo, hi in space):
         return
     keyed = frozenset(key.label for key in e.keys)
-    for slots, part in _certain(e, space):
+    for slots, part in _certain_reads(e, space):
         # A key decides at which points of its label something is read: that is known only where the label is whole
         # and has a single key.
         decided = len(keyed) == len(e.keys) and all(part[p] == (0, e.bounds[p]) for p in keyed)
@@ -134,7 +134,7 @@ def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
                 yield slot, *_accessed(e, slot, part, keyed)
 
 
-def _certain(e: Einsum, space: Box) -> Iterator[tuple[frozenset[int], Box]]:
+def _certain_reads(e: Einsum, space: Box) -> Iterator[tuple[frozenset[int], Box]]:
     """Boxes of labels, and the slots that the join reads at every point of each.
 
     A condition of ``where`` over labels alone (a causal mask, the edge of a stencil) is decided for a box, or the box
@@ -184,13 +184,13 @@ def _accessed(e: Einsum, slot: int, box: Box, keyed: frozenset[int]) -> tuple[Bo
     axes = [_axis(p, box, shape[axis], keyed) for axis, p in enumerate(access)]
     groups: list[tuple[set[int], int]] = []
     for labels, _, count in axes:
-        group, most = set(labels), count
+        group, largest = set(labels), count
         for other in [g for g in groups if g[0] & group]:
             groups.remove(other)
             group |= other[0]
-            most = max(most, other[1])
-        groups.append((group, most))
-    total = math.prod(most for _, most in groups)
+            largest = max(largest, other[1])
+        groups.append((group, largest))
+    total = math.prod(largest for _, largest in groups)
     intervals = [found for _, found, _ in axes]
     box_read = tuple(found for found in intervals if found is not None)
     return (box_read if len(groups) == len(axes) == len(box_read) else None), total

@@ -19,11 +19,10 @@ class Options:
     ``exact``: rewrites keep every result's digits; else squared distances may become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
-    ``beside``: bytes by which what the user stated differs from ``memory``, for messages: what the process had taken.
-    ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
-    ``force``: plan what would otherwise be refused as hopeless (``feasible``).
-    ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
-    ``host_memory`` bounds the process.
+    ``base_nbytes``: bytes by which what the user stated differs from ``memory``, for messages: what the process had
+    taken. ``replayed``: the plan and the schedule of a recorded run, instead of a search and of what happens to end
+    first. ``force``: plan what would otherwise be refused as hopeless (``feasible``). ``device``: ``cpu``, ``cuda:1``,
+    ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and ``host_memory`` bounds the process.
     """
 
     memory: int | None = None
@@ -37,13 +36,13 @@ class Options:
     exact: bool = True
     compiled: bool = True
     reproducible: bool = False
-    again: ReplayedChoices | None = None
-    beside: int = 0
+    replayed: ReplayedChoices | None = None
+    base_nbytes: int = 0
     device: str = "cpu"
     host_memory: int | None = None
     force: bool = False
 
     @property
-    def asked(self) -> tuple[object, ...]:
+    def plan_key(self) -> tuple[object, ...]:
         """What a plan depends on of them, beside its budget, the machine and the device."""
         return self.fuse, self.exact, self.reproducible, self.policy

@@ -14,7 +14,7 @@ from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import LARGE_PLAN, Budget, trim_heap
-from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, CandidateGroup, TilingCandidates
+from einturnip.planner.candidates import MAX_CALLS, MAX_GROUPS_BLOCKED, LazyTilings, TilingCandidates
 from einturnip.planner.compare import best_plan
 from einturnip.planner.lower import PlanLowering
 from einturnip.tiling.build import label_classes
@@ -29,14 +29,14 @@ from einturnip.tiling.types import Decomposition
 class LoweredPlan:
     """A program with its decomposition, every op placed in the budget's arena.
 
-    ``room``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included;
+    ``available``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included;
     ``seconds``: what the search found it to take in the order of the critical path, if it was compared with others.
     """
 
     decomposition: Decomposition
     memgraph: MemGraph
     budget: Budget
-    room: int
+    capacity: int
     price: float = 0.0
     seconds: float | None = None
 
@@ -52,54 +52,55 @@ def plan(
     machine: Machine,
     layouts: Mapping[int, FileLayout],
     readable: frozenset[int] = frozenset(),
-    only: Callable[[EquivalenceClasses], Tiling] | None = None,
+    choose: Callable[[EquivalenceClasses], Tiling] | None = None,
     ordered: bool = False,
     devices: int = 1,
-    most_price: float = math.inf,
-    beside: int = 0,
-    less: int = 0,
-    bound: int | None = None,
+    max_price: float = math.inf,
+    base_nbytes: int = 0,
+    withheld_nbytes: int = 0,
+    max_arena: int | None = None,
 ) -> LoweredPlan:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
     ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
-    ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
-    ``beside``: by how much what the user states differs from ``memory``, for refusals. ``less``: bytes of the memory
-    that are not there for this plan. ``bound``: the maximum of the arena; 0 asks for the plan of the minimum memory.
+    ``choose``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the
+    walk. ``base_nbytes``: by how much what the user states differs from ``memory``, for refusals. ``withheld_nbytes``:
+    bytes of the memory that are not there for this plan. ``max_arena``: the maximum of the arena; 0 asks for the plan
+    of the minimum memory.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
-        TooDear: every cut costs more than ``most_price`` by formula, so that none was lowered.
+        TooDear: every cut costs more than ``max_price`` by formula, so that none was lowered.
     """
     classes = label_classes(graph)
-    together = equivalence_classes(graph, in_chunks(classes, graph, layouts) if only is None else classes)
-    lowering = PlanLowering(together, memory, arena, machine, layouts, readable, ordered, devices, less)
-    way = CandidateGroup(
-        successive_tilings(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)])
+    grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
+    lowering = PlanLowering(grouped, memory, arena, machine, layouts, readable, ordered, devices, withheld_nbytes)
+    tilings = LazyTilings(
+        successive_tilings(grouped, machine, layouts, MAX_CALLS) if choose is None else iter([choose(grouped)])
     )
     price, seconds, best = 0.0, None, None
     found = None
-    if only is not None:
-        found = lowering.lower(way.coarsest, bound)
-    elif bound is None:
-        prices = TilingPrices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
-        candidates = TilingCandidates(together, way, prices, lowering.room)
+    if choose is not None:
+        found = lowering.lower(tilings.coarsest, max_arena)
+    elif max_arena is None:
+        prices = TilingPrices(grouped, machine, layouts, len(grouped.groups) <= MAX_GROUPS_BLOCKED)
+        candidates = TilingCandidates(grouped, tilings, prices, lowering.available)
         price = min(map(candidates.price, candidates.by_price()), default=0.0)
-        if price > most_price:
+        if price > max_price:
             raise TooExpensive
         best = best_plan(candidates, lowering.lower, machine)
         if best is not None:
             found, seconds = best.memgraph, best.seconds
         del candidates, prices
     if found is None:
-        needed, found = lowering.least(way.all())
+        needed, found = lowering.min_budget(tilings.all())
         if found is None:
-            lowering.tidy_up()
-            raise lowering.refusal(needed, beside)
-        found = lowering.remade(found)
-    lowering.tidy_up()
-    budget = Budget(memory, lowering.left(found))
-    return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
+            lowering.release_memory()
+            raise lowering.refusal(needed, base_nbytes)
+        found = lowering.with_recompute(found)
+    lowering.release_memory()
+    budget = Budget(memory, lowering.available_beside(found))
+    return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
 
 
 def release_search_memory(graph: MemGraph) -> None:

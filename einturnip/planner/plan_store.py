@@ -33,12 +33,12 @@ SWITCH = PLANS.switch
 
 FORMAT, SUFFIX = 2, ".plan"
 # A plan is kept if making it took this many times what finding and writing a file takes, and so many bytes a second.
-WORTH, OPENING, READING = 3.0, 0.005, 100e6
+WORTH, OPEN_SECONDS, READ_BANDWIDTH = 3.0, 0.005, 100e6
 # Resident memory differs by so much from one process to the next that do the same.
 NOISE = MIB
 # A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
 # memory of which it uses half at most.
-UNUSED, ANY = 1 / 16, 1 << 62
+MAX_UNUSED, UNLIMITED = 1 / 16, 1 << 62
 # What of einturnip a plan depends on.
 _PACKAGES = (
     "core", "cost", "devices", "eingraph", "ir", "kernels", "memgraph", "planner", "runtime", "taskgraph", "tiling",
@@ -52,18 +52,20 @@ class PlanningBudget:
     nbytes: int
     stated: bool
 
-    def served_by(self, least: int, most: int) -> bool:
+    def is_served_by(self, min_nbytes: int, max_nbytes: int) -> bool:
         """Whether a plan for so many bytes to so many is as good here as one made anew."""
         noise = 0 if self.stated else NOISE
-        return least - noise <= self.nbytes <= most + noise
+        return min_nbytes - noise <= self.nbytes <= max_nbytes + noise
 
-    def serves(self, plan: StoredPlan) -> tuple[int, int]:
+    def served_range(self, plan: StoredPlan) -> tuple[int, int]:
         """The fewest bytes that a plan made in this room can do with, and the most to which none is better."""
         if self.stated:
             return self.nbytes, self.nbytes
-        least = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
+        min_nbytes = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
         leaves = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
-        return max(0, least), ANY if not leaves and 2 * least <= self.nbytes else int(self.nbytes * (1 + UNUSED))
+        return max(0, min_nbytes), UNLIMITED if not leaves and 2 * min_nbytes <= self.nbytes else int(
+            self.nbytes * (1 + MAX_UNUSED)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class StoredPlan:
     memgraph: MemGraph
     prediction: Prediction
     arena: int
-    room: int
+    capacity: int
     limit: int | None = None
 
     @property
@@ -82,16 +84,16 @@ class StoredPlan:
         return self.memgraph.taskgraph.decomposition.graph
 
 
-def place(graph: EinGraph, machine: Machine, *asked: object) -> PlanFolder | None:
+def plan_folder(graph: EinGraph, machine: Machine, *depends_on: object) -> PlanFolder | None:
     """Where the plans of a question are; None where plans are not kept, or this one has no name.
 
-    ``asked``: what a plan depends on beside graph, machine, budget and einturnip itself: plain values.
+    ``depends_on``: what a plan depends on beside graph, machine, budget and einturnip itself: plain values.
     """
     if PLANS.path() is None:
         return None
     try:
         key = hashlib.sha256(
-            repr((FORMAT, version(_PACKAGES), machine.fingerprint, PLAN.digest(graph), asked)).encode()
+            repr((FORMAT, version(_PACKAGES), machine.fingerprint, PLAN.digest(graph), depends_on)).encode()
         ).hexdigest()[:40]
     except (NotEncodable, RecursionError):
         return None
@@ -104,53 +106,53 @@ class PlanFolder:
 
     key: str
 
-    def find(self, room: PlanningBudget) -> StoredPlan | None:
+    def find(self, budget: PlanningBudget) -> StoredPlan | None:
         """A plan that is as good in this room as one made anew; of several, the one that takes most."""
         for name in sorted(self._names(), reverse=True):
-            if room.served_by(name.least, name.most):
+            if budget.is_served_by(name.min_nbytes, name.max_nbytes):
                 found = self._read(name)
                 if found is not None:
                     return found
         return None
 
-    def better(self, made: StoredPlan, room: PlanningBudget) -> StoredPlan | None:
+    def better(self, made: StoredPlan, budget: PlanningBudget) -> StoredPlan | None:
         """A plan for less memory that is predicted to take less time than one ``made`` for this room, if there is one.
 
         Or as long, with fewer bytes. So more memory is never predicted to take longer than less, once both are kept.
         """
-        fitting = (name for name in self._names() if name.least <= room.nbytes)
-        for name in sorted(fitting, key=_PlanFileName.merit):
-            if name.merit() >= _merit(made.prediction):
+        fitting = (name for name in self._names() if name.min_nbytes <= budget.nbytes)
+        for name in sorted(fitting, key=_PlanFileName.rank):
+            if name.rank() >= _rank(made.prediction):
                 return None
             found = self._read(name)
             if found is not None:
-                beside = 0 if room.stated else name.least - found.memgraph.device_nbytes
-                return replace(found, arena=room.nbytes - beside)
+                other = 0 if budget.stated else name.min_nbytes - found.memgraph.device_nbytes
+                return replace(found, arena=budget.nbytes - other)
         return None
 
-    def keep(self, kept: StoredPlan, room: PlanningBudget, seconds: float) -> None:
+    def store(self, plan: StoredPlan, budget: PlanningBudget, seconds: float) -> None:
         """Keep a plan that took ``seconds`` to make, if reading it takes less; nothing happens where that fails."""
-        if seconds < WORTH * OPENING:
+        if seconds < WORTH * OPEN_SECONDS:
             return
         try:
-            pieces = PLAN.to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room, kept.limit))
+            pieces = PLAN.to_bytes((plan.memgraph, plan.prediction, plan.arena, plan.capacity, plan.limit))
         except (NotEncodable, RecursionError):
             return
-        if seconds < WORTH * (OPENING + sum(map(len, pieces)) / READING):
+        if seconds < WORTH * (OPEN_SECONDS + sum(map(len, pieces)) / READ_BANDWIDTH):
             return
-        name = _PlanFileName(*room.serves(kept), *_told(kept.prediction))
+        name = _PlanFileName(*budget.served_range(plan), *_measures(plan.prediction))
         with contextlib.suppress(OSError):
             PLANS.write({self._entry(name): pieces})
             for other in self._names():  # a plan for more memory that is no better is to be made anew
-                if other.least > name.least and other.merit() > name.merit():
+                if other.min_nbytes > name.min_nbytes and other.rank() > name.rank():
                     PLANS.remove(self._entry(other))
 
     def _read(self, name: _PlanFileName) -> StoredPlan | None:
         entry = self._entry(name)
         with contextlib.suppress(OSError, DamagedEntry):
-            memgraph, prediction, arena, laid_out, limit = PLAN.from_bytes(PLANS.read(entry))
+            memgraph, prediction, arena, capacity, limit = PLAN.from_bytes(PLANS.read(entry))
             PLANS.touch(entry)
-            return StoredPlan(memgraph, prediction, arena, laid_out, limit)
+            return StoredPlan(memgraph, prediction, arena, capacity, limit)
         return None
 
     def _entry(self, name: _PlanFileName) -> str:
@@ -167,25 +169,25 @@ class PlanFolder:
 class _PlanFileName(NamedTuple):
     """The name of a plan's file: the bytes that it serves, its predicted time and the bytes that it moves."""
 
-    least: int
-    most: int
+    min_nbytes: int
+    max_nbytes: int
     time_ns: int
     moved: int
 
     def __str__(self) -> str:
         return "-".join(map(str, self)) + SUFFIX
 
-    def merit(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int]:
         """What is less for a better plan: its time, and of times that hardly differ the bytes."""
         return ranking_key(self.time_ns / 1e9, self.moved)
 
 
-def _told(prediction: Prediction) -> tuple[int, int]:
+def _measures(prediction: Prediction) -> tuple[int, int]:
     return round(prediction.seconds * 1e9), sum(prediction.link_bytes.values())
 
 
-def _merit(prediction: Prediction) -> tuple[int, int]:
-    return _PlanFileName(0, 0, *_told(prediction)).merit()
+def _rank(prediction: Prediction) -> tuple[int, int]:
+    return _PlanFileName(0, 0, *_measures(prediction)).rank()
 
 
 @lru_cache(maxsize=4)

@@ -33,7 +33,7 @@ class PlannedProgram:
     targets: Mapping[str, str]
     device: DeviceChoice = DeviceChoice()
     staging: tuple[int, int] = (0, 0)
-    room: int = 0
+    capacity: int = 0
     limit: int | None = None
 
     @property
@@ -58,7 +58,7 @@ def run_lower_bound(
 ) -> dict[str, int]:
     """Return the I/O lower bound of a run with these sources and sinks, some of which may move fewer bytes, or none."""
     sizes = {name: transfer_itemsize(source) for name, source in sources.items()}
-    not_kept = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
-    if not not_kept and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
+    discarded = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
+    if not discarded and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
         return planned.prediction.link_bytes_lower_bound
-    return io_lower_bound(planned.graph, planned.budget.arena * planned.memgraph.devices, sizes, not_kept)
+    return io_lower_bound(planned.graph, planned.budget.arena * planned.memgraph.devices, sizes, discarded)

@@ -25,7 +25,7 @@ from einturnip.taskgraph.build import MODES
 
 WRITERS = 1
 # Predicted times that differ by no more than this part are equal.
-NO_SLOWER = 5e-4
+EQUAL_WITHIN = 5e-4
 # The policy that plans are compared by.
 SEARCHED_BY = "critical-path"
 
@@ -37,7 +37,7 @@ def slots(workers: int) -> dict[Lane, int]:
 
 def ranking_key(seconds: float, nbytes: int) -> tuple[int, int]:
     """What is less for a better plan: its time and, of times that hardly differ, the bytes that it moves."""
-    return round(math.log(max(1e-9, seconds)) / NO_SLOWER), nbytes
+    return round(math.log(max(1e-9, seconds)) / EQUAL_WITHIN), nbytes
 
 
 def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | None = None) -> Prediction:
@@ -57,19 +57,19 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     On the host, threads that compute, read and write share the cores, and those that compute run short transfers too.
     """
     touched = touched_nbytes(graph)
-    graph = _nearer(graph, machine, touched)
+    graph = _with_cached_copies(graph, machine, touched)
     if machine.compute == "cpu:0":
-        cores = SharedCores(machine.workers, array("d", asked_cores(graph, machine).tobytes()))
+        cores = SharedCores(machine.workers, array("d", used_cores(graph, machine).tobytes()))
         lanes = lanes_of_kinds(graph)
         short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER)
         seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
     else:
         seconds, _ = simulate(graph, policy, slots(machine.workers))
-    alone = len(graph) * machine.op_latency
-    return max(seconds, alone) + touched * machine.fault
+    dispatching = len(graph) * machine.op_latency
+    return max(seconds, dispatching) + touched * machine.fault
 
 
-def _nearer(graph: MemGraph, machine: Machine, touched: int) -> MemGraph:
+def _with_cached_copies(graph: MemGraph, machine: Machine, touched: int) -> MemGraph:
     """The plan, whose files are copied faster where the processor's last cache holds what it touches of the arena.
 
     All of it up to half of the cache, which files pass through too, none from one and a half on. Of what waits for a
@@ -85,7 +85,7 @@ def _nearer(graph: MemGraph, machine: Machine, touched: int) -> MemGraph:
     return replace(graph, seconds=np.where(stored, np.maximum(seconds, machine.op_latency), graph.seconds))
 
 
-def asked_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
+def used_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
     """The part of a core that each op keeps busy: all of one, unless it waits for a disk."""
     found = np.ones(len(graph))
     found[graph.kind == OpKind.LOAD] = machine.read_core
@@ -101,15 +101,15 @@ def asked_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
 
 def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
     """The plan with what its kernels take that NumPy does: whose machine code is not there, and not worth compiling."""
-    left = left_to_numpy(graph.taskgraph, machine) if machine.compiled else []
-    if not left:
+    numpy_kernels = left_to_numpy(graph.taskgraph, machine) if machine.compiled else []
+    if not numpy_kernels:
         return graph
     from einturnip.cost.kernel_time import kernel_seconds, numpy_seconds
 
     tasks, seconds = graph.taskgraph, graph.seconds.copy()
     running = (graph.task >= 0) & np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
     kinds, of = tasks.kind[graph.task], tasks.node[graph.task]
-    for kind, node in left:
+    for kind, node in numpy_kernels:
         space = tasks.decomposition.graph.nodes[node]
         tiles, mode = tasks.decomposition.partitionings[node].tiles, MODES[kind]
         assert isinstance(space, EinsumNode)
@@ -141,7 +141,7 @@ def touched_nbytes(graph: MemGraph) -> int:
 def processor_seconds(graph: MemGraph, machine: Machine) -> float:
     """What all ops take of the cores. Rates of reading are of all readers, of which each takes its part of a core."""
     each = np.array([READERS if kind.lane == Lane.IN else 1 for kind in OpKind])[graph.kind]
-    return float((graph.seconds * each * asked_cores(graph, machine)).sum())
+    return float((graph.seconds * each * used_cores(graph, machine)).sum())
 
 
 def min_seconds(graph: EinGraph, machine: Machine) -> float:

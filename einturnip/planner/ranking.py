@@ -18,9 +18,9 @@ from einturnip.tiling.price import COLD
 OP_SECONDS = 7e-5
 # Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
 OPS_COMPARED = 6000
-OPS_COMPARED_A_SECOND = 6000
+OPS_COMPARED_PER_SECOND = 6000
 # And no more than these, however long the run.
-MOST_COMPARED = 300_000
+MAX_COMPARED = 300_000
 
 
 def predicted_cost(graph: MemGraph, machine: Machine) -> float:
@@ -36,7 +36,7 @@ def byte_cost_seconds(link_bytes: Mapping[str, int], machine: Machine) -> float:
 
 def comparison_budget(seconds: float) -> float:
     """Ops of plans that may be made only to be compared, for a run of so many seconds."""
-    return min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
+    return min(OPS_COMPARED + OPS_COMPARED_PER_SECOND * seconds, MAX_COMPARED)
 
 
 def min_task_seconds(tasks: TaskGraph, machine: Machine) -> float:

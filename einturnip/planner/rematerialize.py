@@ -33,8 +33,8 @@ def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph
             other = placed(tasks)
         except CapacityError:
             return graph
-        least = predicted_cost(other, machine)
-        if least >= cost:
+        other_cost = predicted_cost(other, machine)
+        if other_cost >= cost:
             return graph
-        graph, cost = other, least
+        graph, cost = other, other_cost
     return graph

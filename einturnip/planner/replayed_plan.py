@@ -21,10 +21,10 @@ class ReplayedChoices:
     """The choices of a plan, and the schedule it ran by.
 
     ``limit``: what rewrites took the memory to be; ``tiles``: by label class; ``plan``: the digest of its graph.
-    ``told``: where it comes from, for messages. Units: bytes.
+    ``source``: where it comes from, for messages. Units: bytes.
     """
 
-    told: str
+    source: str
     limit: int | None
     arena: int
     tiles: tuple[int, ...]
@@ -34,18 +34,18 @@ class ReplayedChoices:
     ops: int
     events: tuple[int, ...] = field(repr=False)
 
-    def cut(self, graph: EquivalenceClasses) -> Tiling:
+    def tiling(self, graph: EquivalenceClasses) -> Tiling:
         """The cut that was run.
 
         Raises:
             BindError: the graph is another.
         """
         if len(self.tiles) != len(graph.classes.bounds):
-            raise self._other("it cuts other labels")
-        cut = tiling_from_extents(graph, self.tiles)
-        if cut.kernel_calls > self.ops:
-            raise self._other(f"{self.ops:,} ops there, {cut.kernel_calls:,} kernel calls here")
-        return cut
+            raise self._mismatch("it cuts other labels")
+        tiling = tiling_from_extents(graph, self.tiles)
+        if tiling.kernel_calls > self.ops:
+            raise self._mismatch(f"{self.ops:,} ops there, {tiling.kernel_calls:,} kernel calls here")
+        return tiling
 
     def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
         """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.
@@ -54,20 +54,20 @@ class ReplayedChoices:
             BindError: it is another. CapacityError: it does not fit.
         """
         if digest(graph) != self.plan:
-            raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
+            raise self._mismatch(f"{self.ops:,} ops there, {len(graph):,} here")
         plan = size_of(graph.taskgraph, ops=len(graph))
-        least = overhead_nbytes(resident_nbytes(), workers, plan) + graph.peak_nbytes
-        if memory is not None and memory < least:
+        needed = overhead_nbytes(resident_nbytes(), workers, plan) + graph.peak_nbytes
+        if memory is not None and memory < needed:
             arena = format_size(graph.peak_nbytes)
             raise CapacityError(
                 f"the recorded run does not fit in {format_size(memory)}: it uses {arena} of arena; "
-                f"the least that would do is {format_size(least)}",
-                least,
+                f"the least that would do is {format_size(needed)}",
+                needed,
             )
 
-    def _other(self, why: str) -> BindError:
+    def _mismatch(self, why: str) -> BindError:
         return BindError(
-            f"{self.told} is a recording of another plan ({why}). help: replay it with the program, the sizes, the "
+            f"{self.source} is a recording of another plan ({why}). help: replay it with the program, the sizes, the "
             "kinds of files, the version and the calibration of this machine that it was recorded with"
         )
 

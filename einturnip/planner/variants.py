@@ -26,11 +26,11 @@ from einturnip.runtime.scheduler.report import Prediction
 WORTH_COMPARING = 2.0
 # Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
 # as much by formula, which counts an operand for each kernel that reads it.
-NEARLY, TOO_DEAR = 1.1, 2.0
+SIMILAR_TIME, TOO_EXPENSIVE = 1.1, 2.0
 # What fits in the least memory fits in more: where the form for the memory does not, that for a byte is planned.
-LEAST = 1
+MIN_LIMIT = 1
 # Orders of products are looked for without regard to the memory where that is quickly done.
-MOST_NODES = 1000
+MAX_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ Planning = Callable[[EinGraph, float], tuple[LoweredPlan, Prediction]]
 """Plans a graph, unless all its cuts cost more than so much by formula: then it raises TooDear."""
 
 
-def best_form(
+def best_variant(
     graph: EinGraph, options: Options, limit: int | None, machine: Machine, planned: Planning
 ) -> PlannedVariant:
     """The best plan of all forms that are worth planning. ``limit``: the memory, in bytes.
@@ -55,19 +55,19 @@ def best_form(
     Raises:
         CapacityError: none fits.
     """
-    apart, fused = _forms(graph, options, limit, machine)
-    if options.again is not None:
-        return _formed(planned, fused if options.again.fused else apart, limit)
+    unfused, fused = _variants(graph, options, limit, machine)
+    if options.replayed is not None:
+        return _plan_variant(planned, fused if options.replayed.fused else unfused, limit)
     if options.reproducible:
-        return _formed(planned, canonical_graph(fused, apart), limit)
+        return _plan_variant(planned, canonical_graph(fused, unfused), limit)
     try:
-        return _best_within(graph, options, limit, machine, planned, (apart, fused))
+        return _best_within(graph, options, limit, machine, planned, (unfused, fused))
     except CapacityError as refused:
-        frugal, frugal_fused = _forms(graph, options, LEAST, machine)
-        if limit is None or frugal == apart:
+        smallest, smallest_fused = _variants(graph, options, MIN_LIMIT, machine)
+        if limit is None or smallest == unfused:
             raise
         try:
-            return _fused_or_not(planned, frugal_fused, frugal, LEAST, machine)
+            return _fused_or_not(planned, smallest_fused, smallest, MIN_LIMIT, machine)
         except CapacityError as error:
             raise min(error, refused, key=lambda e: e.needed) from None
 
@@ -81,53 +81,55 @@ def _best_within(
     within_limit: tuple[EinGraph, EinGraph],
 ) -> PlannedVariant:
     """The best plan of the forms made with regard to the memory, and without."""
-    apart, fused = within_limit
-    if limit is None or len(graph.nodes) > MOST_NODES:
-        return _fused_or_not(planned, fused, apart, limit, machine)
-    free, free_fused = _forms(graph, options, None, machine)
-    if free == apart:
-        return _fused_or_not(planned, fused, apart, limit, machine)
+    unfused, fused = within_limit
+    if limit is None or len(graph.nodes) > MAX_NODES:
+        return _fused_or_not(planned, fused, unfused, limit, machine)
+    unlimited, unlimited_fused = _variants(graph, options, None, machine)
+    if unlimited == unfused:
+        return _fused_or_not(planned, fused, unfused, limit, machine)
     within = refused = None
     try:
-        within = _fused_or_not(planned, fused, apart, limit, machine)
+        within = _fused_or_not(planned, fused, unfused, limit, machine)
     except CapacityError as error:
         refused = error
     # Fewer operations may be worth a product that is larger than the memory: its tiles go to the disk and come back.
-    most = math.inf if within is None else TOO_DEAR * within.lowered.price
+    price_limit = math.inf if within is None else TOO_EXPENSIVE * within.lowered.price
     try:
-        other = _fused_or_not(planned, free_fused, free, None, machine, most)
+        other = _fused_or_not(planned, unlimited_fused, unlimited, None, machine, price_limit)
     except (CapacityError, TooExpensive):
         other = None
-    return _one_of(within, other, refused)
+    return _faster_of(within, other, refused)
 
 
-def _one_of(one: PlannedVariant | None, other: PlannedVariant | None, refused: CapacityError | None) -> PlannedVariant:
-    found = [formed for formed in (one, other) if formed is not None]
+def _faster_of(
+    one: PlannedVariant | None, other: PlannedVariant | None, refused: CapacityError | None
+) -> PlannedVariant:
+    found = [variant for variant in (one, other) if variant is not None]
     if not found:
         assert refused is not None
         raise refused
     return min(found, key=lambda f: ranking_key(f.prediction.seconds, sum(f.prediction.link_bytes.values())))
 
 
-def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
+def _variants(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
     """The program rewritten, with its kernels apart and fused."""
-    apart = rewrite(graph, limit)
-    if limit is not None and not is_feasible(apart, machine):
-        apart = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
-    require_in_time(apart, machine, options)
+    unfused = rewrite(graph, limit)
+    if limit is not None and not is_feasible(unfused, machine):
+        unfused = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
+    require_in_time(unfused, machine, options)
     if not options.exact:  # a product pays from some hundred terms on, where the join is machine code
-        products = expand_squares(apart, EinsumInterner())
-        if options.reproducible or min_seconds(products, machine) < min_seconds(apart, machine):
-            apart = products
+        products = expand_squares(unfused, EinsumInterner())
+        if options.reproducible or min_seconds(products, machine) < min_seconds(unfused, machine):
+            unfused = products
     rows = machine.compute.startswith("cpu")
-    fused = fuse(apart, EinsumInterner(), limit, rows=rows) if options.fuse else apart
+    fused = fuse(unfused, EinsumInterner(), limit, rows=rows) if options.fuse else unfused
     require_storable(fused, machine, options)
-    return apart, fused
+    return unfused, fused
 
 
-def _formed(planned: Planning, graph: EinGraph, limit: int | None, most_price: float = math.inf) -> PlannedVariant:
+def _plan_variant(planned: Planning, graph: EinGraph, limit: int | None, max_price: float = math.inf) -> PlannedVariant:
     try:
-        return PlannedVariant(graph, *planned(graph, most_price), limit)
+        return PlannedVariant(graph, *planned(graph, max_price), limit)
     except CapacityError as error:
         refused = error.with_traceback(None)
     # All that was made stands in the frames that the error came by; the next form is to be planned in that memory.
@@ -139,33 +141,33 @@ def _formed(planned: Planning, graph: EinGraph, limit: int | None, most_price: f
 def _fused_or_not(
     planned: Planning,
     fused: EinGraph,
-    apart: EinGraph,
+    unfused: EinGraph,
     limit: int | None,
     machine: Machine,
-    most_price: float = math.inf,
+    max_price: float = math.inf,
 ) -> PlannedVariant:
     """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
 
     The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
     not fit takes time and memory of its own.
     """
-    if fused is apart:
-        return _formed(planned, apart, limit, most_price)
+    if fused is unfused:
+        return _plan_variant(planned, unfused, limit, max_price)
     try:
-        found = _formed(planned, fused, limit, most_price)
-    except CapacityError as small:
+        found = _plan_variant(planned, fused, limit, max_price)
+    except CapacityError as fused_refusal:
         try:
-            return _formed(planned, apart, limit, most_price)
+            return _plan_variant(planned, unfused, limit, max_price)
         except CapacityError as error:
-            raise error if error.needed < small.needed else small from None
-    stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
+            raise error if error.needed < fused_refusal.needed else fused_refusal from None
+    stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
-    computing = min_seconds(apart, machine)
+    computing = min_seconds(unfused, machine)
     if found.prediction.seconds <= margin * computing:
         return found
-    slower = min_seconds(fused, machine) > NEARLY * computing
+    slower = min_seconds(fused, machine) > SIMILAR_TIME * computing
     try:
-        other = _formed(planned, apart, limit, math.inf if slower else TOO_DEAR * found.lowered.price)
+        other = _plan_variant(planned, unfused, limit, math.inf if slower else TOO_EXPENSIVE * found.lowered.price)
     except (CapacityError, TooExpensive):
         return found
-    return _one_of(found, other, None)
+    return _faster_of(found, other, None)

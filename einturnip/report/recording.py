@@ -34,7 +34,7 @@ def write(path: Path, planned: PlannedProgram, report: RunReport, options: Optio
         "reproducible": options.reproducible,
         "exact": options.exact,
         "limit": planned.limit,
-        "arena": planned.room,
+        "arena": planned.capacity,
         "fused": any(isinstance(n, EinsumNode) and isinstance(n.einsum, Region) for n in planned.graph.nodes),
         "compiled": planned.machine.compiled,
         "tiles": class_tiles(planned.decomposition),
@@ -69,7 +69,7 @@ def read(path: Path) -> tuple[ReplayedChoices, dict[str, Any]]:
             value_text = value_text if len(value_text) <= _MAX_SHOWN else value_text[:_MAX_SHOWN] + "..."
             raise BindError(f"{path}: {name!r} must be {expected}, and is {value_text}. help: record the run again")
     choices = ReplayedChoices(
-        told=f"{path} (of {record['program']})",
+        source=f"{path} (of {record['program']})",
         limit=record["limit"],
         arena=record["arena"],
         tiles=tuple(record["tiles"]),

@@ -15,7 +15,7 @@ import einturnip as et
 from einturnip.core import resident
 from einturnip.cost.machine import Machine
 from einturnip.planner import lower
-from einturnip.planner.candidates import CandidateGroup, TilingCandidates
+from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.compare import smaller_capacities
 from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
@@ -141,10 +141,10 @@ def test_cuts_that_move_little_do_so_in_the_room_that_their_own_plans_leave(prod
     prices, most = TilingPrices(product, Machine(), {}, True), 2300.0 * MIB
     like = prices.tiling((1024, 1024, 1024))
     candidates = TilingCandidates(
-        product, CandidateGroup(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls
+        product, LazyTilings(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls
     )
-    found = candidates.sparing(most, like)
-    assert found and all(prices.read_nbytes(c.tiles, candidates.room(c)) <= 1.01 * most for c in found)
+    found = candidates.with_fewer_reads(most, like)
+    assert found and all(prices.read_nbytes(c.tiles, candidates.available(c)) <= 1.01 * most for c in found)
 
 
 def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: EquivalenceClasses) -> None:
@@ -197,7 +197,7 @@ def test_products_move_nearly_as_little_as_any_schedule(share: int) -> None:
 
 def test_a_cut_that_leaves_room_is_tried_where_the_best_by_formula_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made = planned(POWER, 12 * MIB, n=4096, steps=8)
-    monkeypatch.setattr(TilingCandidates, "roomier", lambda self: [])
+    monkeypatch.setattr(TilingCandidates, "roomy_alternatives", lambda self: [])
     without = planned(POWER, 12 * MIB, n=4096, steps=8)
     assert made.prediction.seconds <= 0.9 * without.prediction.seconds
 

@@ -14,7 +14,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.planner import compare, lower
 from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
-from einturnip.planner.compare import BestSoFar, _Comparison
+from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import predicted_seconds
 from einturnip.planner.ranking import OP_SECONDS, min_task_seconds, predicted_cost
@@ -71,10 +71,10 @@ def test_a_plan_is_made_unless_a_rival_is_better(text: str) -> None:
     made = lowers.lower(cut)
     assert made is not None
     seconds, cost = predicted_seconds(made, MACHINE, policy("critical-path")), predicted_cost(made, MACHINE)
-    assert lowers.lower(cut, None, BestSoFar(seconds, cost)) is not None
+    assert lowers.lower(cut, None, Rival(seconds, cost)) is not None
     least = min_task_seconds(made.taskgraph, MACHINE)
-    assert lowers.lower(cut, None, BestSoFar(least, 0.9 * (cost - seconds + least))) is None
-    assert lowers.lower(cut, None, BestSoFar(0.0, 0.0)) is None
+    assert lowers.lower(cut, None, Rival(least, 0.9 * (cost - seconds + least))) is None
+    assert lowers.lower(cut, None, Rival(0.0, 0.0)) is None
 
 
 @pytest.mark.parametrize("text", [PRODUCT, MAP])
@@ -109,7 +109,7 @@ def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pyt
     monkeypatch.setattr(lower, "build_memgraph", counted)
     lowers = lowering(graph, memory=lowering(graph, memory=1 << 40).resident + 28 * MIB)
     way = successive_tilings(equivalence_classes(graph, label_classes(graph)), MACHINE, {}, 10_000)
-    cut = next(c for c in way if 3 * c.working_set <= lowers.room(c) and c.kernel_calls > 100)
+    cut = next(c for c in way if 3 * c.working_set <= lowers.available(c) and c.kernel_calls > 100)
     assert lowers.lower(cut) is not None
     assert len(placed) == 1 and placed[0] > 0
 
@@ -156,7 +156,7 @@ def best_of(plans: list[tuple[float, int]]) -> tuple[int, int]:
         for _ in plans:
             compared.make(Tiling((), 0, 1))
     assert compared.best is not None
-    return compared.best.merit
+    return compared.best.rank
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.integers(0, 1 << 40)), min_size=1, max_size=8), st.integers(1, 8))
@@ -181,16 +181,16 @@ class Two:
     def __init__(self, prices: dict[Tiling, float]) -> None:
         self.prices = prices
 
-    def compared(self) -> list[Tiling]:
+    def to_compare(self) -> list[Tiling]:
         return list(self.prices)
 
     def price(self, cut: Tiling) -> float:
         return self.prices[cut]
 
-    def whole(self, _: object) -> tuple[()]:
+    def coarsest_if_best(self, _: object) -> tuple[()]:
         return ()
 
-    def roomier(self) -> tuple[()]:
+    def roomy_alternatives(self) -> tuple[()]:
         return ()
 
 
@@ -200,16 +200,16 @@ def test_after_a_plan_of_bad_luck_others_are_made(cost: float, makes: int, monke
     first, second = Tiling((), 0, 1), Tiling((), 0, 2)
     made = list[Tiling]()
 
-    def lower_cut(cut: Tiling, bound: int | None, rival: BestSoFar | None) -> Placed:
+    def lower_cut(cut: Tiling, bound: int | None, rival: Rival | None) -> Placed:
         made.append(cut)
         return Placed(20.0 * (cost if cut is first else 1.1), 0)
 
     monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
-    monkeypatch.setattr(compare, "_with_less", lambda *_: None)
+    monkeypatch.setattr(compare, "_try_smaller_arenas", lambda *_: None)
     monkeypatch.setattr(compare, "_near_bound", lambda best, *_: best)
     monkeypatch.setattr(compare, "_is_near", lambda *_: False)
     found = compare.best_plan(Two({first: 20.0, second: 20.4}), lower_cut, MACHINE)  # type: ignore[arg-type]
-    assert found is not None and found.cut is made[-1] and len(made) == makes
+    assert found is not None and found.tiling is made[-1] and len(made) == makes
 
 
 def test_a_program_of_nothing_is_planned_in_little() -> None:

@@ -13,7 +13,7 @@ from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.plan import LoweredPlan
-from einturnip.planner.variants import PlannedVariant, _formed
+from einturnip.planner.variants import PlannedVariant, _plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
@@ -35,7 +35,7 @@ def test_of_two_orders_the_faster_plan_is_taken(monkeypatch: pytest.MonkeyPatch)
         seen.append((one.prediction.seconds, other.prediction.seconds))
         return one if len(seen) % 2 else other
 
-    monkeypatch.setattr("einturnip.planner.variants._one_of", noted)
+    monkeypatch.setattr("einturnip.planner.variants._faster_of", noted)
     dims = {"m": 100, "k": 250, "n": 300_000, "p": 250}
     within, free = (
         et.compile(f"{CHAIN}# {n}\n").plan(arena="8MiB", dims=dims, workers=2)._job.planned for n in range(2)
@@ -77,7 +77,7 @@ def test_what_a_refused_form_was_planned_with_is_freed() -> None:
 
     made = []
 
-    def planned(graph: EinGraph, most_price: float) -> tuple[LoweredPlan, Prediction]:
+    def planned(graph: EinGraph, max_price: float) -> tuple[LoweredPlan, Prediction]:
         plan = Plan()
         made.append(weakref.ref(plan))
         try:
@@ -86,5 +86,5 @@ def test_what_a_refused_form_was_planned_with_is_freed() -> None:
             raise CapacityError("it does not fit", 7) from None
 
     with pytest.raises(CapacityError, match="it does not fit") as refused:
-        _formed(planned, EinGraph((), (), "p.ein"), 5)
+        _plan_variant(planned, EinGraph((), (), "p.ein"), 5)
     assert refused.value.needed == 7 and made[0]() is None

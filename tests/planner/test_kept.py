@@ -111,7 +111,7 @@ def test_a_plan_is_read_as_it_was_made(case: DrawnCase) -> None:
 
 def test_every_class_that_a_plan_may_hold_is_known():
     """A field of a class that the format lacks would only show as plans that are never kept."""
-    known = {DType, *codec.CORE, *codec.FLOORS}
+    known = {DType, *codec.EXPRESSIONS, *codec.GRAPHS}
     left, seen = [MemGraph, Prediction], set()
 
     def classes(hint):
@@ -230,11 +230,11 @@ def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
 
 def test_a_plan_serves_budgets_that_it_fits_and_hardly_wastes():
     room = plan_store.PlanningBudget(1000 * plan_store.MIB, False)
-    tight = room.nbytes - 2 * plan_store.MIB, int(room.nbytes * (1 + plan_store.UNUSED))
+    tight = room.nbytes - 2 * plan_store.MIB, int(room.nbytes * (1 + plan_store.MAX_UNUSED))
     for nbytes, serves in ((996, False), (998, True), (1000, True), (1060, True), (1070, False)):
-        assert plan_store.PlanningBudget(nbytes * plan_store.MIB, False).served_by(*tight) == serves
+        assert plan_store.PlanningBudget(nbytes * plan_store.MIB, False).is_served_by(*tight) == serves
     stated = plan_store.PlanningBudget(1000, True)
-    assert stated.served_by(1000, 1000) and not plan_store.PlanningBudget(1001, True).served_by(1000, 1000)
+    assert stated.is_served_by(1000, 1000) and not plan_store.PlanningBudget(1001, True).is_served_by(1000, 1000)
 
 
 def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(disk):

@@ -28,7 +28,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.planned_program import PlannedProgram
-from einturnip.planner.predict import asked_cores, predicted_seconds, touched_nbytes
+from einturnip.planner.predict import predicted_seconds, touched_nbytes, used_cores
 from einturnip.runtime.host.compilation import compile_all
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskKind
@@ -193,7 +193,7 @@ def test_transfers_ask_for_the_part_of_a_core_that_they_keep_busy(tmp_path: Path
     plan = et.compile(text).plan(A=str(tmp_path / "A.npy"), arena=arena, spill=str(tmp_path), out=out)
     graph = plan._job.planned.memgraph
     machine = replace(Machine(), read_core=0.25, write_core=0.5, spill_core=0.125)
-    asked = asked_cores(graph, machine)
+    asked = used_cores(graph, machine)
     found = {kind: set(asked[graph.kind == kind].tolist()) for kind in OpKind}
     assert found[OpKind.LOAD] == {0.25}
     assert found[OpKind.STORE] == {0.5}
