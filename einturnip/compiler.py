@@ -70,7 +70,7 @@ def make_plan(
     """Rewrite, decompose, lower, place and price. ``targets``: the outputs that are kept, and where.
 
     Raises:
-        CapacityError: the budget is too small; says the least that would do. DeviceError: there is no such device.
+        CapacityError: the budget is too small; says the minimum. DeviceError: there is no such device.
     """
     device = choose(options.device)
     if device.kind == "cpu":

@@ -1,4 +1,4 @@
-"""What a budget leaves for the arena, and what the process itself takes."""
+"""Memory account: the bytes of the process outside the arena, and what a budget leaves for the arena."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from einturnip.storage.chunks.chunked_source import held_nbytes
 from einturnip.taskgraph.types import TaskGraph
 
 MIB = 1 << 20
-# Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
-THREAD_NBYTES = 1 * MIB  # a worker: its stack, its share of malloc's arenas
-SEARCH_LEFT_NBYTES = 3 * MIB  # what planning leaves, its plan aside
-RUN_NBYTES = SEARCH_LEFT_NBYTES + 2 * MIB  # and code that the run is the first to touch, progress, the report
-# Plan and state machine at their highest: a tile task, an op (there is one a task where nothing leaves the memory, and
-# more where much does), an operand of those beyond USUAL_READS a task.
+# Resident memory that a run adds outside the arena, measured on CPython 3.11 with OpenBLAS.
+THREAD_NBYTES = 1 * MIB  # per worker: its stack, its malloc arena
+SEARCH_LEFT_NBYTES = 3 * MIB  # heap that planning leaves behind, without the plan
+RUN_NBYTES = SEARCH_LEFT_NBYTES + 2 * MIB  # and code pages first used by the run, progress, the report
+# Peak bytes of the plan and the state machine per tile task, per op, and per operand beyond USUAL_READS per task. There
+# is at least one op per task; evictions add more.
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
 USUAL_READS = 4
 SLACK_NBYTES = 2 * MIB
-# Peaks while graphs are made, by tracemalloc on plans of 3,000 to 19,000 ops (855 a task, 300 to 450 an op): columns
-# that grow, and the dictionaries of the builders.
+# Peak bytes per task and per op while graphs are built (growing columns, dictionaries of the builders), measured with
+# tracemalloc on plans of 3,000 to 19,000 ops: 855 per task, 300 to 450 per op.
 MAKING_TASK_NBYTES, MAKING_OP_NBYTES = 900, 450
-# Tables of a run, by tracemalloc: state machine, ready ops, trace and transfers (165 an op); and entries that views of
-# tiles keep, at most ``MAX_CACHED`` of them.
+# Bytes of a run's tables, measured with tracemalloc: state machine, ready ops, trace and transfers (165 per op), and
+# cached views of tiles (at most ``MAX_CACHED``).
 RUN_OP_NBYTES, VIEW_NBYTES = 200, 600
-# Ops from which on what planning left behind is worth collecting before the run.
+# Number of ops from which on the heap is trimmed after planning.
 LARGE_PLAN = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes: ``memory`` the whole process may hold (None: only the arena was stated), ``arena`` of those for tiles."""
+    """Bytes: ``memory`` limits the whole process (None if only the arena is limited), ``arena`` the tiles."""
 
     memory: int | None
     arena: int
@@ -46,9 +46,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PlanSize:
-    """What a plan takes beside its arena by: tile tasks, operands that they read, ops; in bytes, what its run takes.
+    """The size of a plan: tile tasks, operands that they read, ops.
 
-    ``packed``: the most that a worker packs for a product, beside its tiles; ``counts``: for pages of files.
+    ``packed``: the maximum bytes that a worker packs for a product; ``counts``: bytes of counters for pages of files.
     """
 
     tasks: int
@@ -71,7 +71,7 @@ class PlanSize:
 
 
 def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
-    """The size of a plan of task graphs together."""
+    """Return the size of a plan that executes several task graphs."""
     decompositions = [graph.decomposition for graph in graphs]
     made = [pair for d in decompositions for pair in zip(d.graph.nodes, d.partitionings, strict=True)]
     packed = max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
@@ -80,16 +80,16 @@ def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
 
 
 def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
-    """What is not arena while a plan is made and run by ``workers``."""
+    """Return the bytes outside the arena while a plan is made and run by ``workers`` threads."""
     other = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
     return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
 
 
 def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
-    """Bytes by which a run of this plan would pass ``memory``; negative where it fits.
+    """Return the bytes by which a run of this plan would exceed ``memory``; negative if it fits.
 
-    Counts what is resident now. The estimates of the search are less exact: the heap that it leaves behind depends on
-    the plans that it tried.
+    The result uses the current resident memory. The estimates of the search are less exact, because the heap that it
+    leaves behind depends on the plans that it tried.
     """
     if (found := _peak_nbytes(graph, workers) - memory) > 0:
         trim_heap()
@@ -98,25 +98,31 @@ def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
 
 
 def fits(graph: MemGraph, memory: int | None, workers: int) -> bool:
-    """Whether a plan that is in memory can run without passing ``memory``; None is any."""
+    """Return whether a plan that is in memory can run within ``memory``; None means no limit."""
     return memory is None or excess_nbytes(graph, memory, workers) <= 0
 
 
 def _peak_nbytes(graph: MemGraph, workers: int) -> int:
-    """The peak of the process if it runs the plan now, which is in memory already."""
+    """Return the peak memory of the process if it runs the plan now; the plan is already in memory."""
     plan = size_of(graph.taskgraph, ops=len(graph))
     return overhead_nbytes(resident_nbytes(), workers, plan) - SEARCH_LEFT_NBYTES - plan.nbytes + graph.peak_nbytes
 
 
 def rounded(nbytes: int) -> int:
-    """Down to four significant bits: budgets that nobody stated are equal where the free memory hardly differs."""
+    """Round down to four significant bits.
+
+    Default budgets are rounded so that they stay equal when the free memory hardly changes.
+    """
     step = 1 << max(0, nbytes.bit_length() - 4)
     return nbytes // step * step
 
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Make a large value without the collector: it would walk all of it again and again, and find no garbage."""
+    """Disable the garbage collector while a large value is built.
+
+    It would traverse the growing value many times and find no garbage.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -127,7 +133,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def trim_heap() -> None:
-    """Return to the system what planning no longer needs, so that it does not count against the run."""
+    """Return free heap memory to the system, so that it does not count against the run."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,8 @@
-"""Which cuts are worth lowering for a budget, best first by formula."""
+"""Proposes tilings for a budget, best first by formula.
+
+In: the equivalence classes of a graph, prices, and the arena that each tiling leaves. Out: the few tilings that are
+worth lowering (``compare``).
+"""
 
 from __future__ import annotations
 
@@ -17,39 +21,39 @@ from einturnip.tiling.price import TilingPrices, coarsest_is_best
 from einturnip.tiling.refine import blocked_classes, fit_capacity, improved
 from einturnip.tiling.search import Tiling, thinner
 
-# Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
-# cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
+# SETS working sets should fit at once, for overlap and for blocks of accumulators. Tilings of which fewer than MIN_SETS
+# fit are a last resort. The price rises by up to CROWDING as the number of sets that fit falls to one.
 SETS = 12
 MIN_SETS = 3
 CROWDING = 0.5
-# A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
+# Kernels run at full rate with tiles of this size; larger ones only prevent overlap.
 LARGEST_WORKING_SET = 50 * MIB
 MAX_CALLS = 1_000_000
-# Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
+# Maximum number of tilings that are priced, and that are lowered and compared.
 MAX_PRICED = 10
 MAX_LOWERED = 6
-# Of bytes that are to be read at most, what cuts that are lowered for that read by formula, and what is clearly less;
-# how much dearer than the cheapest they are at most, and by how much as dear; tiles that are left free, of which more
-# are of no use; and how many such cuts are lowered.
+# Tilings with few reads: by formula they read at most FEW_READS of the target bytes, and FEWER_READS is clearly less;
+# they cost at most MAX_EXCESS of the cheapest, and costs within EXCESS_STEP are equal; more than MAX_FREE_TILES free
+# tiles bring no advantage; at most MAX_FEWER_READS such tilings are lowered.
 FEW_READS, FEWER_READS, MAX_EXCESS, EXCESS_STEP = 1.003, 0.99, 1.15, 0.02
 MAX_FREE_TILES, MAX_FEWER_READS = 2, 8
-# The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
+# Maximum number of equivalence classes for which I/O blocks are priced, and for which tilings are fitted to the memory.
 MAX_GROUPS_BLOCKED = 200
 MAX_GROUPS_FITTED = 24
-# Prices asked for in making one cut to measure.
+# Maximum number of prices computed to refine one tiling.
 EVALUATIONS = 60
-# Page rounding of a task's operands, result and workspace.
+# Maximum number of extents of a task (operands, result, workspace) that are rounded up to pages.
 MAX_EXTENTS = 16
 
 
 def min_arena(tiling: Tiling) -> int:
-    """Bytes in which the cut can run: its largest working set, with each extent rounded up."""
+    """Return the bytes in which a tiling can run: its largest working set, with each extent rounded up."""
     page = granule(tiling.working_set)
     return tiling.working_set + MAX_EXTENTS * page
 
 
 class LazyTilings:
-    """The cuts, found as far as they are asked for."""
+    """A sequence of tilings, coarsest first, that is computed on demand."""
 
     def __init__(self, tilings: Iterator[Tiling]) -> None:
         self._remaining = tilings
@@ -57,7 +61,7 @@ class LazyTilings:
         self._found = [self.coarsest]
 
     def __iter__(self) -> Iterator[Tiling]:
-        """Every cut, coarsest first."""
+        """Yield every tiling, coarsest first."""
         n = 0
         while n < len(self._found) or self._find_next():
             yield self._found[n]
@@ -70,15 +74,18 @@ class LazyTilings:
         return tiling is not None
 
     def all(self) -> Sequence[Tiling]:
-        """Every cut, coarsest first."""
+        """Return every tiling, coarsest first."""
         self._found += self._remaining
         return self._found
 
 
 class TilingCandidates:
-    """The cuts that fit: those that should be compared, then ever finer ones.
+    """The tilings that fit a budget: those worth comparing, then finer and finer ones.
 
-    A cut whose largest working set fits may fail all the same, for tiles of other nodes that must stay beside it.
+    A tiling whose largest working set fits may still fail, if tiles of other nodes have to stay in memory at the same
+    time.
+
+    ``available``: returns the arena bytes that the budget leaves for a tiling.
     """
 
     def __init__(
@@ -97,7 +104,7 @@ class TilingCandidates:
         self.blocked = blocked_classes(graph) if len(graph.groups) <= MAX_GROUPS_FITTED else []
 
     def coarsest_if_best(self, machine: Machine) -> Iterator[Tiling]:
-        """The coarsest cut, where nothing could be much better."""
+        """Yield the coarsest tiling if no finer one could be much faster."""
         coarsest_if_best, available = self.tilings.coarsest, self.available(self.tilings.coarsest)
         if coarsest_if_best.working_set * SETS <= available - MAX_EXTENTS * granule(available) and coarsest_is_best(
             self.graph, machine
@@ -105,38 +112,38 @@ class TilingCandidates:
             yield coarsest_if_best
 
     def limited_to(self, capacity: int) -> TilingCandidates:
-        """The cuts for at most so many bytes."""
+        """Return the candidates for an arena of at most ``capacity`` bytes."""
         return TilingCandidates(
             self.graph, self.tilings, self.prices, lambda tiling: min(capacity, self.available(tiling)), self.traffic
         )
 
     def by_price(self) -> list[Tiling]:
-        """The cuts of the way of which several working sets fit, those of the lowest prices."""
+        """Return the cheapest tilings of the sequence of which several working sets fit."""
         priced = list(islice((c for c in self.tilings if self.fits(c) and self._fits_several(c)), MAX_PRICED))
         if len(self.graph.groups) <= MAX_GROUPS_BLOCKED:
             priced += [t for c in priced for t in thinner(self.graph, c) if t.kernel_calls <= MAX_CALLS]
         return sorted(priced, key=self.price)[:MAX_LOWERED]
 
     def to_compare(self) -> list[Tiling]:
-        """As ``by_price``, and cuts made to measure."""
+        """Return the cheapest of ``by_price`` and of the tilings fitted to the memory."""
         found = {c.tiles: c for c in [*self.by_price(), *self._fitted]}
         for tiling, made in zip(self._fitted[:2], self._refined, strict=True):
             if LARGEST_WORKING_SET < made.working_set <= self.available(made) // MIN_SETS:
-                # Larger than a tile need be, though memory has room: the best of those that are not.
+                # The tile is larger than kernels need; take the best of the smaller ones instead.
                 made = self._refine(tiling, limited_to=True)
             if self._fits_several(made):
                 found[made.tiles] = made
         return sorted(found.values(), key=self.price)[:MAX_LOWERED]
 
     def roomy_alternatives(self) -> list[Tiling]:
-        """Of the cut made to measure the best that leaves room, where the best of all does not."""
+        """Return the best fitted tiling of which several working sets fit, if the best one has no such room."""
         best = zip(self._fitted[:1], self._refined[:1], strict=True)
         tight = [tiling for tiling, better in best if not self._fits_several(better)]
         return [made for tiling in tight if self._fits_several(made := self._refine(tiling, limited_to=True))]
 
     @cached_property
     def _fitted(self) -> list[Tiling]:
-        """Cuts made to measure, the cheapest first, and the best of the way among them."""
+        """The tilings fitted to the memory and the best of the sequence, cheapest first."""
         start = self.by_price()[:1] if self.blocked else []
         made = [
             self.prices.tiling(t)
@@ -147,11 +154,11 @@ class TilingCandidates:
 
     @cached_property
     def _refined(self) -> list[Tiling]:
-        """The best of them after steps that lower their prices, whether room is left or not."""
+        """The two best fitted tilings after steps that lower their prices."""
         return [self._refine(tiling, limited_to=False) for tiling in self._fitted[:2]]
 
     def _refine(self, tiling: Tiling, limited_to: bool) -> Tiling:
-        """A cut after steps that lower its price; ``limited_to``: that leave room for several working sets."""
+        """Return a tiling after steps that lower its price; ``within``: while several working sets fit."""
         capacity = self.available(tiling)
 
         def price(tiles: Sequence[int]) -> float:
@@ -161,12 +168,12 @@ class TilingCandidates:
         return self.prices.tiling(improved(self.graph, tiling.tiles, price, self.blocked, EVALUATIONS))
 
     def with_fewer_reads(self, nbytes: float, similar: Tiling) -> list[Tiling]:
-        """Cuts made to measure that by formula read hardly more than so many bytes, those first that promise most.
+        """Return fitted tilings that by formula read at most about ``nbytes``, most promising first.
 
-        They are made for the room that a cut ``similar`` these leaves, and read what they do in the room that their own
-        plans leave: of many small tiles a plan is large. The formula errs by a few percent, and more where little is
-        left free: cuts that leave a few tiles come before, and only those that read clearly less are what steps to a
-        lower price lead to from the first of them.
+        They are fitted to the arena that the tiling ``similar`` leaves, but their reads are computed for the arena that
+        their own plans leave, since plans with many small tiles are large. The formula errs by a few percent, and by
+        more if little memory is free. So tilings that leave a few tiles free come first, and the refinement of the
+        first of them is accepted only if it reads clearly less.
         """
         capacity = self.available(similar)
 
@@ -196,7 +203,7 @@ class TilingCandidates:
         return list(dict.fromkeys([*map(self.prices.tiling, steps), *ordered]))
 
     def finer_than(self, excluded: Sequence[Tiling]) -> Iterator[Tiling]:
-        """Ever finer cuts that fit, for when none of the best can be laid out."""
+        """Yield finer and finer tilings that fit, for the case that none of the ``excluded`` could be placed."""
         fitting = self._fitting()
         calls = 0
         for tiling in fitting[:-1]:
@@ -206,13 +213,16 @@ class TilingCandidates:
         yield from fitting[-1:]
 
     def price(self, tiling: Tiling) -> float:
-        """Seconds by formula. With few working sets in memory, transfers and kernels wait for each other."""
+        """Return the seconds by formula.
+
+        If few working sets fit, transfers and kernels wait for each other, which costs up to CROWDING of the time.
+        """
         available = self.available(tiling)
         crowding = 0.0 if self.blocked else max(0.0, 1 - available / max(1, tiling.working_set) / SETS)
         return self.prices.of(tiling.tiles, available) * (1 + CROWDING * crowding)
 
     def fits(self, tiling: Tiling) -> bool:
-        """True where the cut's largest working set does."""
+        """Return whether the largest working set of a tiling fits."""
         return min_arena(tiling) <= self.available(tiling)
 
     def _fitting(self) -> list[Tiling]:

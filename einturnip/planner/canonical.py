@@ -1,4 +1,7 @@
-"""The cut of a reproducible run: of the program and its sizes alone, so that every budget sums the same tiles."""
+"""The tiling of a reproducible run, which depends on the program and its sizes alone.
+
+Every budget and machine then sums the same tiles in the same order.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.search import Tiling, successive_tilings
 
-# What a tile's kernel may hold: of all tensors together the share, between the bounds. The most is little beside what
-# any run needs (the least memory in which a program starts leaves some 100 MiB for tiles); products run near their
-# full rate from there on.
+# A kernel may hold 1 / SHARE of the bytes of all tensors, within these limits. The maximum is small compared with what
+# any run needs (the minimum memory of a process leaves about 100 MiB for tiles), and products run at nearly full rate
+# with such tiles.
 SHARE = 16
 MIN_TILE_NBYTES, MAX_TILE_NBYTES = 4 * MIB, 8 * MIB
 
 
 def canonical_tiling(graph: EquivalenceClasses) -> Tiling:
-    """The coarsest of ever finer cuts of which a kernel holds little enough.
+    """Return the coarsest tiling of the sequence whose kernels hold at most a fixed share of all tensors.
 
-    It is that of a described machine and of files in row-major order, whatever this machine and these files are.
+    It is computed for a default machine and row-major files, whatever the actual machine and files are.
     """
     available = min(max(_nbytes(graph.graph) // SHARE, MIN_TILE_NBYTES), MAX_TILE_NBYTES)
     tiling = None
@@ -34,7 +37,7 @@ def canonical_tiling(graph: EquivalenceClasses) -> Tiling:
 
 
 def canonical_graph(fused: EinGraph, unfused: EinGraph) -> EinGraph:
-    """The graph with regions, unless only that without can be cut as fine as it should be."""
+    """Return the fused graph, unless only the unfused one has a tiling that is fine enough."""
     if fused is unfused:
         return fused
     sets = [canonical_tiling(equivalence_classes(g, label_classes(g))).working_set for g in (fused, unfused)]

@@ -1,4 +1,4 @@
-"""The proof of a plan: the check of every graph that it was lowered through."""
+"""Proves a plan: runs the check of every IR that the plan was lowered through."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check(graph: EinGraph, memgraph: MemGraph) -> None:
     """Prove a graph and its plan.
 
     Raises:
-        InternalError: something does not hold.
+        InternalError: an IR violates one of its invariants.
     """
     check_graph(graph)
     check_decomposition(memgraph.taskgraph.decomposition)

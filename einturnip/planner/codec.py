@@ -1,7 +1,7 @@
-"""Values of the IRs as bytes and back. Reading makes objects of listed classes only: the bytes cannot name code.
+"""Encodes values of the IRs as bytes, and decodes them, creating objects of listed classes only.
 
-Objects are rows of JSON, each a class and its fields' values, in an order where what a row refers to comes before it;
-what was one object is one again. Arrays follow as they are, and are used where they lie.
+Objects are rows of JSON, each a class name and the values of its fields; a row refers only to rows before it, and
+shared objects stay shared. Arrays follow as raw bytes and are used in place.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _COUNT, _ALIGNED = 8, 16
 
 
 class NotEncodable(TypeError):
-    """A value has no form here."""
+    """A value contains an object of a class that is not listed."""
 
 
 class PlanCodec:
-    """Writes and reads values made of dataclasses and named tuples of the given ``classes``, and of plain data."""
+    """Encodes values made of the given dataclasses and named tuples, and of plain data."""
 
     def __init__(self, classes: Iterable[type[Any]]) -> None:
         self._classes = {cls.__name__: cls for cls in classes}
         self.fields = {cls: _fields(cls) for cls in self._classes.values()}
 
     def to_bytes(self, value: Any) -> list[caches.Piece]:
-        """A value as bytes, piece by piece.
+        """Return a value as pieces of bytes.
 
         Raises:
-            Unknown: something in it is not of these classes. RecursionError: it is nested too deep.
+            NotEncodable: it contains an object of another class. RecursionError: it is nested too deep.
         """
         rows = _Rows(self.fields)
         root = rows.put(value)
@@ -62,7 +62,7 @@ class PlanCodec:
         shapes = [[a.dtype.str, a.shape] for a in arrays]
         try:
             head = json.dumps({"arrays": shapes, "rows": rows.rows, "root": root}, separators=(",", ":")).encode()
-        except ValueError as error:  # a whole number of thousands of digits
+        except ValueError as error:  # an integer of thousands of digits
             raise NotEncodable(str(error)) from error
         pieces: list[caches.Piece] = [len(head).to_bytes(_COUNT, "little"), head]
         at = _COUNT + len(head)
@@ -73,10 +73,10 @@ class PlanCodec:
         return pieces
 
     def from_bytes(self, data: bytes | memoryview) -> Any:
-        """The value; its arrays are the bytes themselves, and cannot be written.
+        """Return the value; its arrays are read-only views of the bytes.
 
         Raises:
-            Damaged: they are not what ``to_bytes`` gave.
+            DamagedEntry: the bytes are not the result of ``to_bytes``.
         """
         try:
             count = int.from_bytes(data[:_COUNT], "little")
@@ -92,10 +92,10 @@ class PlanCodec:
             raise DamagedEntry(str(error)) from error
 
     def digest(self, value: Any) -> str:
-        """A name for a value that it shares with no other.
+        """Return a digest that identifies a value.
 
         Raises:
-            Unknown, RecursionError: as ``to_bytes``.
+            NotEncodable, RecursionError: see ``to_bytes``.
         """
         digest = hashlib.sha256()
         for piece in self.to_bytes(value):
@@ -115,7 +115,7 @@ def _fields(cls: Any) -> tuple[str, ...]:
 
 
 class _Rows:
-    """Objects as rows, arrays apart; each once."""
+    """Collects objects as rows and arrays separately, each once."""
 
     def __init__(self, fields: dict[type[Any], tuple[str, ...]]) -> None:
         self.rows: list[list[Any]] = []
@@ -124,7 +124,7 @@ class _Rows:
         self._known: dict[int, Any] = {}
 
     def put(self, value: Any) -> Any:
-        """What stands for a value in a row."""
+        """Return the encoding of a value within a row."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -149,7 +149,7 @@ class _Rows:
             return {"c": [value.real, value.imag]}
         if kind is dict:
             return {"d": [[self.put(k), self.put(v)] for k, v in value.items()]}
-        raise NotEncodable(f"a {kind.__name__} has no form in what is kept")
+        raise NotEncodable(f"a {kind.__name__} cannot be encoded")
 
 
 def _value(encoded: Any, objects: list[Any], arrays: list[Any]) -> Any:

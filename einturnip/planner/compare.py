@@ -1,7 +1,8 @@
-"""Which plan is predicted to be best, of those that are worth lowering: for the memory given, and for less of it.
+"""Lowers and simulates the most promising tilings, and returns the plan predicted to be best.
 
-A plan for less memory runs in more all the same. It may be the better one: fewer pages are touched for the first time,
-and formulas err. Budgets below stand on a ladder, so that budgets near each other are held against the same plans.
+Tilings are also tried in smaller arenas. A plan for less memory also runs in more, and may be faster: it touches fewer
+fresh pages, and formulas err. The smaller capacities are powers of two and their midpoints, so that similar budgets
+compare the same plans.
 """
 
 from __future__ import annotations
@@ -20,48 +21,49 @@ from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.price import COLD
 from einturnip.tiling.search import Tiling
 
-# Of what is made only to be compared, what plans for the memory given may take; plans for less have the rest. Of
-# products less: the formula tells more of them.
+# Share of the comparison budget for plans in the given memory; smaller arenas get the rest. Products get a smaller
+# share, because the formula predicts them better.
 SHARE_GIVEN, SHARE_BLOCKED = 0.7, 0.12
-# And what plans that move fewer bytes may take besides.
+# Additional share for plans that move fewer bytes.
 SHARE_NEAR_BOUND = 0.33
-# The formula tells of products which cut is better: one is lowered only where that saves so many times what it takes.
+# A tiling of a product is lowered only if by formula it saves at least this multiple of the time that lowering takes.
 MIN_SAVING = 2.0
-# Of all but products, the cut of the lowest price is lowered in any case, if by formula it costs at most this part of
-# the best until then.
+# Without products, the tiling of the lowest price is always lowered if by formula it costs at most this share of the
+# best so far.
 PROMISING = 0.9
-# Cuts in turn that bring nothing, rungs of the ladder that do; cuts by price on each rung.
+# The search ends after MAX_WORSE consecutive tilings, or MAX_CAPACITIES_WORSE consecutive capacities, without
+# improvement; at most MAX_PER_CAPACITY tilings are tried for each capacity.
 MAX_WORSE = 2
 MAX_CAPACITIES_WORSE = 3
 MAX_PER_CAPACITY = 2
-# A cut is lowered for less memory only where that costs by formula hardly more than the best does. The formula tells
-# of products how much more they read; of all else it counts fewer working sets at once as if they always took time.
+# A tiling is lowered for less memory only if by formula it costs at most this multiple of the best. For products the
+# formula predicts the additional reads; otherwise it overestimates the cost of having few working sets in memory.
 MORE_BLOCKED, MORE = 1.02, 1.3
-# What plans of products come to cost, times what the formula says: 1.08 to 1.22 of some forty. One that costs more had
-# bad luck, which is not to be expected of others.
+# Usual ratio of the cost of a product's plan to its formula (1.08 to 1.22 for some forty plans). If a plan has a higher
+# ratio, that is not expected of the others.
 MAX_USUAL_RATIO = 1.2
-# A plan that saves less of the time than this is no step worth following.
+# An improvement that leaves more than this share of the time does not count.
 MIN_IMPROVEMENT = 0.999
-# Who waits, waits: the fastest plan is taken, but for one that moves at most NEAR times what any must where that is
-# held to cost at most WORTH_NEAR times as much, bytes counted: disks are shared, and wear. A process reads some bytes
-# beside, Python's files among them.
+# The fastest plan is taken, unless another one moves at most NEAR times the minimum bytes and costs, bytes included, at
+# most WORTH_NEAR times as much: disks are shared, and wear out. NEAR leaves a margin for other reads of the process,
+# such as Python's own files.
 NEAR, WORTH_NEAR = 1.091, 1.15
-# Of its transfer, what a byte is worth where kernels hide it.
+# Price of a byte whose transfer is hidden by kernels, relative to its transfer time.
 BYTE_PRICE = 0.25
-# A plan that comes to cost more than the best does is not made to its end, or, where by its kernels it might be FASTER
-# so many times, one that comes to cost so many times as much.
+# Making a plan is abandoned when its cost exceeds that of the best; or TOO_MUCH times that, if its kernels alone are
+# FASTER times as fast as the best plan.
 FASTER, TOO_MUCH = 1.03, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What a plan must be better than: seconds, and what the best is held to cost, bytes counted."""
+    """The best plan so far as a limit for the next: its seconds, and its cost including the bytes moved."""
 
     seconds: float
     cost: float
 
     def max_nbytes(self, tasks: TaskGraph, machine: Machine) -> int:
-        """Bytes that a plan of these tasks may move and be better all the same; negative where none can be."""
+        """Return the bytes that a plan of these tasks may move and still be better; negative if none can be."""
         minimum = min_task_seconds(tasks, machine)
         if minimum > self.seconds:
             return -1
@@ -70,14 +72,14 @@ class Rival:
 
 
 Lower = Callable[[Tiling, int | None, Rival | None], MemGraph | None]
-"""The plan of a cut in the memory given or, where it is stated, in so many bytes.
+"""Returns the plan of a tiling in the given memory, or in a stated number of bytes.
 
-None where it cannot be laid out, or is not better than a rival."""
+None if it cannot be placed, or is not better than a rival."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPlan:
-    """A plan, the seconds it is predicted to take, and what it is held to cost for the bytes it moves too."""
+    """A plan, its predicted seconds, and its cost including the bytes moved."""
 
     tiling: Tiling
     memgraph: MemGraph
@@ -86,17 +88,20 @@ class FoundPlan:
 
     @property
     def moved(self) -> int:
-        """Bytes over all links."""
+        """Bytes moved over all links."""
         return sum(self.memgraph.nbytes_by_link().values())
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What is less for a better plan, whatever the memory: its time, its bytes at a price, then those bytes."""
+        """A key that is smaller for a better plan: time with a small price for bytes, then the bytes."""
         return ranking_key(self.seconds + BYTE_PRICE / COLD * (self.cost - self.seconds), self.moved)
 
 
 class _Comparison:
-    """The best of the plans made so far, of all and of those that move ``is_near``-ly as little as any; what they took."""
+    """The plans made so far: the best of all, and the best of those near the I/O bound.
+
+    It also counts the ops of the plans made, which limit the time spent on comparison.
+    """
 
     def __init__(self, lower: Lower, machine: Machine, is_near: Callable[[FoundPlan], bool]) -> None:
         self._lower, self._machine, self._near_bound_nbytes = lower, machine, is_near
@@ -105,14 +110,14 @@ class _Comparison:
         self._made = self._calls = 0
 
     def affords(self, tiling: Tiling, share: float) -> bool:
-        """True where making one more plan is short beside the run; the first is always made."""
+        """Return whether another plan can be made in the time allowed; the first is always made."""
         if self.best is None:
             return True
         limit = comparison_budget(self.best.seconds)
         return self._made + tiling.kernel_calls * self._made / max(1, self._calls) <= share * limit
 
     def make(self, tiling: Tiling, bound: int | None = None) -> bool:
-        """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
+        """Make the plan of a tiling, in ``bound`` bytes if given; return whether it is the best so far."""
         rival = None if self.best is None else Rival(self.best.seconds, self.best.cost)
         memgraph = self._lower(tiling, bound, rival)
         if memgraph is None:
@@ -129,7 +134,10 @@ class _Comparison:
 
 
 def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> FoundPlan | None:
-    """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
+    """Return the plan predicted to be best.
+
+    If none of the compared tilings fits, return the first finer one that does; None if there is none.
+    """
     for tiling in candidates.coarsest_if_best(machine):
         memgraph = lower(tiling, None, None)
         if memgraph is not None:
@@ -137,14 +145,15 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
     compared = candidates.to_compare()
     plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
     worse, share = 0, SHARE_BLOCKED if candidates.blocked else SHARE_GIVEN
-    for tiling in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
+    for tiling in sorted(compared, key=lambda c: c.kernel_calls):  # plans that are made fast come first
         best = plans.best
         if best is not None and candidates.blocked and not _promising(tiling, best, candidates):
             continue
         lowest = tiling is compared[0] and not candidates.blocked
         promising = lowest and best is not None and candidates.price(tiling) < PROMISING * best.cost
         if promising or (worse < MAX_WORSE and plans.affords(tiling, share)):
-            # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
+            # Whether blocks of a product fill the memory evenly varies from tiling to tiling; otherwise finer tiles
+            # only cost more.
             worse = 0 if plans.make(tiling) or candidates.blocked else worse + 1
     if plans.best is not None:
         _try_smaller_arenas(plans, candidates)
@@ -157,7 +166,7 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
 
 
 def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates) -> None:
-    """The best plan's cut in less memory, by halves until that brings nothing; then what costs least on each rung."""
+    """Lower the best tiling in smaller and smaller arenas, then the cheapest tilings for each capacity."""
     start = plans.best
     assert start is not None
     capacity = start.memgraph.device_nbytes
@@ -182,7 +191,7 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates) -> Non
 
 
 def _try_downward(capacities: Iterator[int], better: Callable[[int], bool]) -> None:
-    """Ask of each rung whether it is better, until MOST_RUNGS_WORSE in turn are not."""
+    """Call ``better`` for each capacity until MAX_CAPACITIES_WORSE consecutive ones bring no improvement."""
     worse = 0
     for capacity_tried in capacities:
         worse = 0 if better(capacity_tried) else worse + 1
@@ -191,14 +200,14 @@ def _try_downward(capacities: Iterator[int], better: Callable[[int], bool]) -> N
 
 
 def _promising(tiling: Tiling, other: FoundPlan, candidates: TilingCandidates) -> bool:
-    """True where by formula a cut saves more of what a plan costs than making its own takes."""
+    """Return whether a tiling saves by formula more cost than making its plan takes."""
     saved = other.cost - _cost_ratio(other, candidates) * candidates.price(tiling)
     ops = len(other.memgraph) / max(1, other.tiling.kernel_calls) * tiling.kernel_calls
     return saved > MIN_SAVING * OP_SECONDS * ops
 
 
 def _cost_ratio(found: FoundPlan, candidates: TilingCandidates) -> float:
-    """What other plans are expected to cost, times what the formula says, from one that is made."""
+    """Return the expected ratio of a plan's cost to its formula, estimated from a plan that was made."""
     price = candidates.price(found.tiling)
     if not (price and found.cost):  # nothing to compute, nothing to move
         return 1.0
@@ -208,9 +217,9 @@ def _cost_ratio(found: FoundPlan, candidates: TilingCandidates) -> float:
 def _near_bound(
     best: FoundPlan, near_bound: FoundPlan | None, candidates: TilingCandidates, lower: Lower, machine: Machine
 ) -> FoundPlan:
-    """A plan that moves nearly as little as any could, where products make the best by time move more.
+    """Return a plan that moves nearly the minimum of bytes, if products make the fastest plan move more.
 
-    Cuts alike come out alike: after MOST_WORSE that by formula would do and do not, none is looked for.
+    Similar tilings give similar plans: the search ends after MAX_WORSE that the formula proposed in vain.
     """
     if not candidates.blocked or best is near_bound:
         return best
@@ -237,7 +246,10 @@ def _near_bound(
 
 
 def _near_bound_nbytes(candidates: TilingCandidates, tiling: Tiling) -> tuple[float, float]:
-    """Bytes that a plan near what keeping square blocks of a product moves reads at most, and those it moves in all."""
+    """Return the maximum bytes read, and moved in total, by a plan that counts as near the bound.
+
+    The bound is the traffic of keeping square blocks of a product in memory.
+    """
     read, written = candidates.traffic.blocked_nbytes(candidates.available(tiling))
     limit = NEAR * (read + written)
     return limit - written, limit
@@ -253,7 +265,7 @@ def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:
 
 
 def smaller_capacities(capacity: int) -> Iterator[int]:
-    """Bytes below ``capacity``: powers of two and what lies half way between, down to a page."""
+    """Yield capacities below ``capacity``: powers of two and their midpoints, down to two pages."""
     power = 1 << capacity.bit_length()
     while power > 1 << 13:
         yield from (capacity_tried for capacity_tried in (power // 4 * 3, power // 2) if capacity_tried < capacity)

@@ -21,11 +21,11 @@ from einturnip.planner.predict import min_seconds
 from einturnip.storage.io.unpublished_file import default_directory, free_nbytes
 
 MAX_OPERATIONS = 2**62
-"""Plans count operations in 64 bits: programs that take more are refused even if they are forced."""
+"""Plans count operations in 64 bits: programs with more are refused even with --force."""
 CORE_RATE, DEVICE_RATE = 10**11, 10**15
-"""Operations a second that no kernel exceeds: on one core, and on an accelerator."""
+"""Maximum operations per second of any kernel: on one core, and on an accelerator."""
 SLOWEST_POINT = 1e-6
-"""Seconds that no kernel exceeds for one point: below, time need not be predicted to know that it is short."""
+"""Maximum seconds of any kernel for one point; if they suffice, no time has to be predicted."""
 MAX_TILED_NBYTES = MAX_CALLS * LARGEST_WORKING_SET
 """An intermediate of more bytes has too many tiles for a plan that makes and reads it tile by tile."""
 MAX_SHOWN = 72
@@ -33,12 +33,12 @@ MAX_SHOWN = 72
 
 
 def operations(graph: EinGraph) -> int:
-    """Points of all einsums, each counted once. Exact: they may be more than a float can hold."""
+    """Return the points of all einsums, each counted once; exact, since it may exceed the range of floats."""
     return sum(map(_points, graph.nodes))
 
 
 def is_feasible(graph: EinGraph, machine: Machine) -> bool:
-    """True where the operations take at most MAX_SECONDS at the machine's best rate."""
+    """Return whether the operations take at most MAX_SECONDS at the machine's best rate."""
     return operations(graph) <= MAX_SECONDS * _rate(machine)
 
 
@@ -120,12 +120,12 @@ def _count(points: int) -> str:
 
 
 def _spill_folder(options: Options) -> str:
-    """Where intermediates would be spilled; a folder that is not there is reported when it is opened."""
+    """Return the folder for spilled intermediates; a missing folder is reported when it is opened."""
     return options.spill if options.spill is not None and os.path.isdir(options.spill) else default_directory()
 
 
 def _rate(machine: Machine) -> int:
-    """Operations a second that the whole machine does not exceed."""
+    """Return the operations per second that the whole machine cannot exceed."""
     return machine.workers * CORE_RATE if machine.compute.startswith("cpu") else DEVICE_RATE
 
 

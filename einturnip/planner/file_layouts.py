@@ -1,4 +1,4 @@
-"""How the files of a run lie: those that inputs are read from, and those that results are written to."""
+"""Layouts of a run's files: those that inputs are read from, and those that results are written to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from einturnip.tiling.file_layout import FileLayout
 
 
 def layout(source: Source) -> FileLayout:
-    """The axes from the one with the longest stride to the contiguous one; chunks, where there are any."""
+    """Return a source's axes from the longest stride to the contiguous one, and its chunks, if any."""
     axes = range(len(source.shape))
     unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
     order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
@@ -24,16 +24,19 @@ def layout(source: Source) -> FileLayout:
 
 
 def output_chunks(target: str, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """The chunk shape of a result in ``target``, a file with or without a key, or an array's name.
+    """Return the chunk shape of a result in ``target``; () if it is contiguous.
 
-    () if contiguous.
+    ``target``: a file with or without a key, or an array's name.
     """
     found = registry.find(location.ending(target.partition("::")[0]))
     return () if found is None else found.output_chunks(shape, dtype)
 
 
 def layouts(graph: EinGraph, inputs: Mapping[str, FileLayout], targets: Mapping[str, str]) -> dict[int, FileLayout]:
-    """The layouts of inputs and results by node. ``inputs``: by name; ``targets``: files of outputs, by name."""
+    """Return the layouts of inputs and results by node.
+
+    ``inputs``: layouts by name; ``targets``: files of outputs by name.
+    """
     nodes = enumerate(graph.nodes)
     found = {i: inputs[n.name] for i, n in nodes if isinstance(n, InputNode) and n.name in inputs}
     for name, i in graph.outputs:

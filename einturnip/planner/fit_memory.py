@@ -1,4 +1,4 @@
-"""Lays a plan out again in fewer bytes where its run would pass the memory limit."""
+"""Places a plan again in a smaller arena if its run would exceed the memory limit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from einturnip.runtime.scheduler.report import Prediction
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.search import Tiling
 
-# Resident memory is known to some pages for each processor, and plans are laid out in whole extents.
+# Resident memory is known up to some pages per processor, and extents are rounded up.
 MARGIN = MIB // 4
 
 Choose: TypeAlias = Callable[[EquivalenceClasses], Tiling]
 
 
 class SmallerPlan(Protocol):
-    """Plans a graph in ``withheld_nbytes`` fewer bytes, ``max_arena`` of them for tiles at most.
+    """Plans a graph in ``withheld_nbytes`` less memory, at most ``max_arena`` of it for tiles.
 
-    The cut is that of ``choose``, or the best.
+    The tiling is that of ``choose``, or the best.
     """
 
     def __call__(
@@ -44,15 +44,17 @@ def fit_memory(
     base_nbytes: int,
     replan: SmallerPlan,
 ) -> PlannedVariant:
-    """The plan that ``search`` finds, or its cut laid out in a smaller arena, or another that fits.
+    """Return the plan that ``search`` finds or, if its run would not fit, a smaller one.
 
-    The search estimates the size of plans. Once a plan is made the resident memory is measured, with the heap that the
-    search left behind, so that a plan that is too large never runs. The plan that takes the minimum comes last: where
-    it fits, nothing is refused, whatever the search proposed.
-    ``began``: resident bytes when planning began; ``base_nbytes``: what the user states less ``memory``, for refusals.
+    The search estimates the size of plans. Once a plan is made, the resident memory is measured, including the heap
+    that the search left behind, so that a plan that is too large never runs. Then the same tiling is tried in a smaller
+    arena, another search, and finally the plan with minimum memory: if that fits, nothing is refused, whatever the
+    search proposed.
+
+    ``began``: resident bytes when planning began; ``base_nbytes``: added to ``memory`` in messages.
 
     Raises:
-        CapacityError: no plan fits in what is left.
+        CapacityError: no plan fits.
     """
     made = search()
     if memory is None:
@@ -61,11 +63,11 @@ def fit_memory(
     while (excess := excess_nbytes(made.lowered.memgraph, memory, workers)) > 0 and steps:
         graph, limit, tiles = made.graph, made.limit, class_tiles(made.lowered.decomposition)
         max_arena = made.lowered.memgraph.peak_nbytes - excess - MARGIN
-        del made  # the last reference: the next one is laid out in its memory
+        del made  # the last reference, so that the next plan is made in its memory
         lowered = None
         while lowered is None:
             trim_heap()
-            # The estimates of the next search include the heap that this one leaves behind, which it uses again.
+            # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
             reused = resident_nbytes() - began
             lowered = steps.pop(0)(replan, graph, tiles, max_arena, excess + MARGIN, reused)
         made = PlannedVariant(graph, lowered[0], lowered[1], limit)
@@ -74,7 +76,7 @@ def fit_memory(
         return replace(made, lowered=replace(made.lowered, budget=Budget(memory, arena)))
     needed = -(-(memory + base_nbytes + excess + NOISE) // MIB) * MIB
     raise CapacityError(
-        f"the program does not fit in {format_size(memory + base_nbytes)}; the least that would do is {format_size(needed)}",
+        f"the program does not fit in {format_size(memory + base_nbytes)}; the minimum is {format_size(needed)}",
         needed,
     )
 
@@ -82,12 +84,12 @@ def fit_memory(
 def _same_tiling(
     replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
 ) -> tuple[LoweredPlan, Prediction] | None:
-    """The cut laid out in ``max_arena`` bytes; None where a kernel takes more."""
+    """Return the plan of the same tiling in ``bound`` bytes; None if a kernel needs more."""
 
     def choose(grouped: EquivalenceClasses) -> Tiling:
         tiling = tiling_from_extents(grouped, tiles)
         if tiling.working_set > max_arena:
-            raise CapacityError("a tile's kernel takes more", tiling.working_set)
+            raise CapacityError("a tile's kernel needs more", tiling.working_set)
         return tiling
 
     try:
@@ -99,7 +101,7 @@ def _same_tiling(
 def _another_plan(
     replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
 ) -> tuple[LoweredPlan, Prediction] | None:
-    """The best plan in ``excess`` fewer bytes; None where there is none."""
+    """Return the best plan in ``excess`` fewer bytes; None if there is none."""
     try:
         return replan(graph, withheld_nbytes=excess - reused)
     except CapacityError:
@@ -109,7 +111,7 @@ def _another_plan(
 def _minimum_plan(
     replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
 ) -> tuple[LoweredPlan, Prediction]:
-    """The plan that takes the minimum.
+    """Return the plan with minimum memory.
 
     Raises:
         CapacityError: it is too large.

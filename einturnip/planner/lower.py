@@ -1,4 +1,8 @@
-"""Cuts lowered to plans that keep the memory, while they are made and while they run; and the least in which one is."""
+"""Lowers tilings to plans that keep a memory limit, and finds the minimum memory of a program.
+
+The limit holds for the planning process as well as for the run. In: a tiling. Out: a ``MemGraph``, or a refusal that
+names the minimum.
+"""
 
 from __future__ import annotations
 
@@ -41,28 +45,31 @@ from einturnip.tiling.label_classes import label_bounds
 from einturnip.tiling.search import Tiling, calls_of
 from einturnip.tiling.types import Partitioning
 
-# How often a plan is placed anew in fewer bytes, because it takes more itself than was thought before it was made.
-# That is seldom: room is left for so many more ops than tasks, if that is a small part of the memory.
+# Maximum number of attempts to place a plan, each in fewer bytes because the plan itself is larger than estimated. More
+# than one is rare, since memory is reserved for EXTRA_OPS more ops than tasks, up to MAX_EXTRA_SHARE of the memory.
 ROUNDS = 3
 EXTRA_OPS, MAX_EXTRA_SHARE = 0.25, 1 / 128
-# Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
-# for which every task is taken to have so many ops: bytes leave the memory and come back.
+# Maximum number of tilings that are lowered to find the minimum memory, and maximum kernel calls of such a tiling.
+# Beyond that a formula estimates it, with OPS_PER_TASK ops per task, since values are spilled and reloaded.
 MAX_MEASURED, MAX_CALLS_MEASURED, OPS_PER_TASK = 3, 50_000, 2.5
-# Tiles that a part lies across, each copied by a task: two along one axis, which is the usual case.
+# Number of tiles that a part crosses, each copied by one task: two along one axis in the usual case.
 PARTS_ACROSS = 2
-# Factor for sizes of plans that are estimated from their first part: parts differ.
+# Safety factor for sizes of plans that are extrapolated from their first part.
 SAFETY_FACTOR = 1.15
-# What a search for plans leaves behind: up to 4.2 MiB, of 29 programs in three memories. Where little fits, less.
+# Heap that a search leaves behind: at most 4.2 MiB for 29 programs in three memories each.
 SEARCH_NBYTES = 4 * MIB
-# What is resident besides the tables while a plan is made: errors, temporary arrays of the checks.
+# Resident memory other than tables while a plan is made: errors, temporary arrays of the checks.
 MARGIN_NBYTES = MIB
-# Resident memory differs by less from one process to the next: one that has other plans on disk looks at them.
+# Upper bound on the variation of resident memory between processes, for example by reading cached plans.
 NOISE = 2 * MIB
 MAX_TASKS = 4_000_000
 
 
 class PlanLowering:
-    """Lowers the cuts of a graph for ``memory`` of the process, or for an ``arena`` on each device. Units: bytes."""
+    """Lowers tilings of a graph within a limit: ``memory`` of the process, or an ``arena`` on each device.
+
+    Units: bytes. ``withheld_nbytes``: part of the memory that this plan must not use.
+    """
 
     def __init__(
         self,
@@ -87,13 +94,13 @@ class PlanLowering:
         self._largest = 0
 
     def available(self, tiling: Tiling) -> int:
-        """Arena bytes that the budget leaves if the plan is as large as this cut's."""
+        """Return the arena bytes that the budget leaves, given the estimated size of this tiling's plan."""
         return self._available(self._sizes(tiling))
 
     def lower(self, tiling: Tiling, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
-        """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
+        """Return a tiling's plan, in ``bound`` bytes if given; None if it does not fit or a rival is better.
 
-        What is cheaper made again than spilled is made again.
+        Values that are cheaper to recompute than to spill are recomputed.
         """
         self._search_ended()
         limit = self.available(tiling)
@@ -114,36 +121,36 @@ class PlanLowering:
                     available_beside = self.available_beside(made)
                     if made.peak_nbytes <= available_beside:
                         return self.with_recompute(made)
-                    available_beside -= (capacity - available_beside) // 2  # in fewer bytes there are more ops
+                    available_beside -= (capacity - available_beside) // 2  # a smaller arena needs more ops
                 capacity = available_beside
         except CapacityError:
             pass
         return None
 
     def with_recompute(self, made: MemGraph) -> MemGraph:
-        """The plan, or one in the same bytes that makes values again rather than spill them."""
+        """Return the plan, or one in the same bytes that recomputes values instead of spilling them."""
         available = self.capacity_of(made)
         found = rematerialize(made, self.machine, lambda tasks: self._built_with_repeats(tasks, available))
         self._capacities[id(found)] = available
         return found
 
     def capacity_of(self, made: MemGraph) -> int:
-        """Bytes that a plan was laid out for."""
+        """Return the arena bytes that a plan was placed in."""
         return self._capacities[id(made)]
 
     def release_memory(self) -> None:
-        """Return to the system what large plans left behind, those that were not taken too."""
+        """Return the heap of large plans to the system, also of those that were not chosen."""
         if self._largest >= LARGE_PLAN:
             trim_heap()
 
     def available_beside(self, made: MemGraph) -> int:
-        """Arena bytes that the budget leaves beside a plan."""
+        """Return the arena bytes that the budget leaves in addition to a plan."""
         return self._available(size_of(made.taskgraph, ops=len(made)))
 
     def min_budget(self, tilings: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
-        """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated.
+        """Return the minimum budget found, of the kind given, and the plan if it fits the given budget.
 
-        In more memory there is more to search, and that leaves more behind.
+        With more memory the search is larger and leaves more heap behind.
         """
         stated = self.memory if self.arena is None else self.arena
         assert stated is not None
@@ -153,7 +160,7 @@ class PlanLowering:
             total = self._by_formula(tiling)
             if best is not None and best <= total:
                 break
-            if self._stated is not None:  # of one who states less than Python takes no promise can be kept
+            if self._stated is not None:  # a limit below what Python needs cannot be kept
                 self._planning_limit = self._stated if self._stated > self.resident else total
             needed, made = self._measured_budget(tiling)
             if made is not None and needed <= stated:
@@ -164,10 +171,10 @@ class PlanLowering:
         return max(best + extra, stated + 1), None
 
     def refusal(self, needed: int, base_nbytes: int) -> CapacityError:
-        """The error that names the least; ``base_nbytes``: by how much what the user states differs from ``memory``."""
+        """Return the error that names the minimum; ``base_nbytes``: added to ``memory`` in messages."""
         if self.arena is not None:
             return CapacityError(
-                f"the program does not fit an arena of {format_size(self.arena)}; the least that would do is {needed} "
+                f"the program does not fit an arena of {format_size(self.arena)}; the minimum is {needed} "
                 f"bytes (--arena {format_size(needed)})",
                 needed,
             )
@@ -178,18 +185,18 @@ class PlanLowering:
         held = "einturnip's modules and the results" if base_nbytes else "Python and its libraries"
         libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
         return CapacityError(
-            f"the program does not fit in {format_size(self.memory + withheld)}; the least that would do is "
+            f"the program does not fit in {format_size(self.memory + withheld)}; the minimum is "
             f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
             needed,
         )
 
     def _search_ended(self) -> None:
-        """What the search brought in, kernels and modules, stays beside the arena."""
+        """Count kernels and modules that the search loaded as resident, since they stay."""
         if not self._searched:
             self.resident, self._searched = max(self._began, resident_nbytes()), True
 
     def _measured_budget(self, tiling: Tiling) -> tuple[int, MemGraph | None]:
-        """The budget in which a cut was laid out, and its plan; the plan is None where that is only estimated."""
+        """Return the budget in which a tiling was placed, and its plan; None as plan if it is only estimated."""
         if tiling.kernel_calls > MAX_CALLS_MEASURED:
             return self._by_formula(tiling, OPS_PER_TASK), None
         capacity, held = 0, min_arena(tiling)
@@ -209,7 +216,7 @@ class PlanLowering:
         return self._needed(size_of(tasks, ops=len(made)), made.peak_nbytes), made
 
     def _extrapolated(self, tiling: Tiling, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
-        """The budget that a cut would take, from the part of its plan that was made before the memory was short.
+        """Return the estimated budget of a tiling, from the part of its plan that was made in the memory.
 
         Loops, which have the largest plans, make tasks and ops at an even rate.
         """
@@ -222,7 +229,7 @@ class PlanLowering:
         return max(self._needed(plan, capacity), self._by_formula(tiling, OPS_PER_TASK))
 
     def _needed(self, plan: PlanSize, arena: int) -> int:
-        """The memory for a run of a plan with ``arena`` bytes for tiles, and for making it."""
+        """Return the memory for making a plan and for running it with ``arena`` bytes for tiles."""
         making = max(plan.tasks * MAKING_TASK_NBYTES, plan.nbytes - plan.ops * OP_NBYTES + plan.ops * MAKING_OP_NBYTES)
         return max(arena + self._overhead(plan), self.resident + SEARCH_NBYTES + making)
 
@@ -233,14 +240,14 @@ class PlanLowering:
         return self._needed(replace(plan, ops=int(ops_per_task * plan.tasks)), min_arena(tiling))
 
     def _built_with_repeats(self, tasks: TaskGraph, capacity: int) -> MemGraph:
-        """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
+        """Return the plan of tasks of which some repeat others; the repeats reduce the arena.
 
         Raises:
-            CapacityError: it cannot be made, or laid out, in the memory.
+            CapacityError: it does not fit.
         """
         made = self._built(tasks, capacity - (0 if self.memory is None else PlanSize(tasks.repeats).nbytes))
         if made.peak_nbytes > self.available_beside(made):
-            raise CapacityError("the plan itself takes the memory", 0)
+            raise CapacityError("the plan itself fills the memory", 0)
         return made
 
     def _tasks(self, tiling: Tiling, capacity: int) -> TaskGraph:
@@ -267,9 +274,9 @@ class PlanLowering:
         return made
 
     def _planning_nbytes(self, expected: int) -> int:
-        """Bytes that planning may take now; the arena, the threads and the files of the run are not there yet.
+        """Return the bytes that planning may use now; arena, threads and files of the run do not exist yet.
 
-        Where that is less than ``expected``, free memory on the heap is given back first.
+        If that is less than ``expected``, the heap is trimmed first.
         """
         assert self._planning_limit is not None
         free = self._planning_limit - MARGIN_NBYTES - resident_nbytes()
@@ -289,7 +296,7 @@ class PlanLowering:
 
 
 def _of_decoding(needed: int) -> str:
-    """The part of a refusal that names chunks, where decoding them takes a quarter of the memory or more."""
+    """Return the part of a refusal that names chunks, if decoding them takes a quarter of the memory."""
     name, chunk, held = largest_nbytes()
     if 4 * held < needed:
         return ""
@@ -297,17 +304,17 @@ def _of_decoding(needed: int) -> str:
 
 
 def _on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
-    """The tasks on several devices; imported late, for most runs have one."""
+    """Return the tasks distributed over several devices; imported late, since most runs have one."""
     from einturnip.taskgraph.multi_device import on_devices
 
     return on_devices(tasks, devices, machine)
 
 
 class _PlanSizes:
-    """The sizes of plans before these are made.
+    """Estimates the sizes of plans before they are made.
 
-    Their tasks are kernel calls, loads and stores of whole tiles, the copies or loads of parts that lie across tiles,
-    and the ops that finalize accumulators.
+    Tasks are kernel calls, loads and stores of whole tiles, copies or loads of parts that cross tiles, and
+    finalizations of accumulators.
     """
 
     def __init__(self, graph: EquivalenceClasses, layouts: Mapping[int, FileLayout]) -> None:
@@ -321,7 +328,7 @@ class _PlanSizes:
         self._known: dict[tuple[int, ...], PlanSize] = {}
 
     def __call__(self, tiling: Tiling) -> PlanSize:
-        """For one cut."""
+        """Return the estimated size of a tiling's plan."""
         if tiling.tiles not in self._known:
             of = self.graph.classes.tiles
             tiles = (Partitioning(b, of(i, b, tiling.tiles)).counts[:rank] for i, b, rank in self.stored)
@@ -330,7 +337,7 @@ class _PlanSizes:
             for group, n in calls_of(self.graph, tiling.tiles):
                 e, tile = group.einsum, self.graph.tiles(group, tiling.tiles)
                 parts = sum(bool(across(e, slot, tile)) for slot in range(len(e.accesses)))
-                calls = max(1, math.prod(-(-e.bounds[p] // tile[p]) for p in e.aggregated))  # 0 where a size is
+                calls = max(1, math.prod(-(-e.bounds[p] // tile[p]) for p in e.aggregated))  # 0 if a size is 0
                 tasks += n * PARTS_ACROSS * parts + (
                     n // calls if splits_aggregation(e, tile) and needs_finalize(e) else 0
                 )

@@ -1,4 +1,4 @@
-"""One plan for several programs: how they share the memory, and whether they take turns."""
+"""One plan for several programs: how they share the memory, and whether they alternate."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
 from einturnip.taskgraph.types import TaskGraph
 
-# Of two programs, the parts of the memory that the first may have; of more, each has the same.
+# Shares of the memory that are tried for the first of two programs; more programs have equal shares.
 SHARES = (0.5, 0.25, 0.75)
-# A plan that moves hardly more than the fewest bytes is not held against others where its lanes wait for each other for
-# no more than a part of what they take, or for less than planning the programs anew would take. Units: seconds.
+# A plan is good enough if it moves at most NEAR times the minimum bytes, and its time is at most NEAR times that of its
+# busiest lane, or at most REPLANNING_SECONDS longer, which is what planning the programs again would take.
 NEAR, REPLANNING_SECONDS = 1.1, 1.5
-# Programs that share no bytes never wait for each other's transfers, which may take longer than predicted: a plan in
-# which they do not is taken if it is predicted to take at most so many times as long. What parts are rounded to.
+# Programs in separate parts of the arena never wait for each other's transfers, which may take longer than predicted.
+# Such a plan is therefore preferred: its cost is multiplied by SEPARATE_FACTOR. Parts are multiples of GRANULE bytes.
 SEPARATE_FACTOR, GRANULE = 1 / 1.05, 4096
 
 Lower = Callable[[int, int], TaskGraph]
-"""The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
+"""Returns the task graph of a program (by number) for an arena; raises CapacityError if it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SharedMemory:
     arena: int | None
 
     def available(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
-        """Arena bytes left beside plans of so many tasks."""
+        """Return the arena bytes left in addition to plans of these graphs."""
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
@@ -51,21 +51,24 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class _Arrangement:
-    """Task graphs whose tasks take turns or not, in one memory or each program in so many bytes of it."""
+    """Task graphs that alternate or not, in one arena or each in its own part of it.
+
+    ``in_turns``: tasks of the programs alternate. ``nbytes``: the part of each program, if they are separate.
+    """
 
     graphs: Sequence[TaskGraph]
     in_turns: bool = True
     nbytes: Sequence[int] | None = None
 
     def built(self, names: Sequence[str], available: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
-        """The joint plan in ``available`` bytes."""
+        """Return the joint plan in an arena of ``available`` bytes."""
         tasks = join(self.graphs, names, self.in_turns)
         outputs = tasks.decomposition.graph.outputs
         rereadable = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
         parts = None
         if self.nbytes is not None:
             owner = np.repeat(np.arange(len(self.graphs), dtype=np.uint8), [g.n_values for g in self.graphs])
-            smaller = min(1.0, available / sum(self.nbytes))  # plans of more tasks leave less room
+            smaller = min(1.0, available / sum(self.nbytes))  # larger plans leave a smaller arena
             parts = ArenaParts([int(n * smaller) for n in self.nbytes], owner.tobytes())
         return build_memgraph(tasks, available, machine, rereadable, parts=parts)
 
@@ -78,13 +81,13 @@ def plan_together(
     machine: Machine,
     readable: frozenset[str],
 ) -> MemGraph:
-    """The joint plan that the simulator finds fastest, of several ways to share the memory; or the first good one.
+    """Return the joint plan of the arrangement that the simulator finds fastest, or the first good one.
 
-    ``alone``: the programs, each planned for all of the memory: whatever else does not fit, they do, one after the
-    other. ``readable``: outputs, by their joint names, that can be read again.
+    ``alone``: the programs, each planned for all of the memory; executed one after the other, they always fit.
+    ``readable``: outputs, by their joint names, that can be read back.
 
     Raises:
-        CapacityError: not even that fits beside the plans themselves.
+        CapacityError: not even that fits in addition to the plans themselves.
     """
     best: tuple[float, MemGraph] | None = None
     refused: CapacityError | None = None
@@ -107,7 +110,7 @@ def plan_together(
 
 
 def _is_good(graph: MemGraph, machine: Machine) -> bool:
-    """True where the lanes hardly wait for each other and hardly a byte is moved that need not be."""
+    """Return whether the lanes hardly wait for each other and hardly more bytes than necessary are moved."""
     lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
     minimum = max(*alone, processor_seconds(graph, machine) / machine.workers)
@@ -120,7 +123,7 @@ def _is_good(graph: MemGraph, machine: Machine) -> bool:
 
 
 def _arrangements(alone: Sequence[MemGraph], lower: Lower, available: int) -> Iterator[_Arrangement]:
-    """Each program in bytes of its own where all fit so; then in one memory; then planned for less of it."""
+    """Yield arrangements: separate parts if all fit, then one arena, then plans for less memory."""
     graphs = [g.taskgraph for g in alone]
     peaks = [-(-g.peak_nbytes // GRANULE) * GRANULE for g in alone]
     if sum(peaks) <= available:

@@ -1,8 +1,8 @@
 """Elements of the inputs that a graph's outputs depend on: a lower bound over all plans.
 
-Boxes are propagated from the outputs to the inputs. A box of a tensor is kept only where *every* element of it is
-needed; where an access reads an irregular set (a diagonal, a stride, a gather) just the number of its elements counts.
-Whatever cannot be decided is left out, so that the result never exceeds what a plan has to read.
+Boxes are propagated from the outputs to the inputs. A box of a tensor is kept only if *every* element of it is needed.
+For an access that reads an irregular set (a diagonal, a stride, a gather) only the number of elements counts. Whatever
+cannot be decided is left out, so that the result never exceeds the reads of any plan.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst, children, labels_of
 from einturnip.tiling.pieces import ConcatPieces, points, union_points
 
-# Boxes kept of one tensor. Those dropped only make the bound smaller.
+# Maximum number of boxes kept per tensor. Dropping boxes only makes the bound smaller.
 MAX_INPUT_BOXES, MAX_BOXES = 1000, 64
-# Boxes of labels that a condition is decided on. Halving finds an edge of 10^6 points in 20 steps.
+# Maximum number of boxes for which conditions are decided. Halving finds an edge of 10^6 points in 20 steps.
 MAX_SPLITS = 128
 
 
 @dataclass(slots=True)
 class _Reads:
-    """Reads of one tensor: boxes, each read whole, and the largest count of any single access."""
+    """Reads of one tensor: boxes that are read completely, and the largest count of any single access."""
 
     boxes: dict[Box, None] = field(default_factory=dict)
     count: int = 0
@@ -39,7 +39,7 @@ class _Reads:
 
 
 def needed_elements(graph: EinGraph) -> tuple[dict[int, int], dict[int, tuple[Box, ...]]]:
-    """Elements that any plan reads of each input node; boxes that it computes of each other node."""
+    """Return the elements that any plan reads of each input, and the boxes it computes of other nodes."""
     reads: dict[int, _Reads] = {}
     boxes: dict[int, tuple[Box, ...]] = {}
     counts: dict[int, int] = {}
@@ -74,7 +74,7 @@ def _largest(boxes: Iterable[Box], n: int) -> tuple[Box, ...]:
 
 
 def merged(boxes: Iterable[Box]) -> list[Box]:
-    """The boxes, those that continue each other along one axis put together."""
+    """Return the boxes, with boxes that are adjacent along one axis merged."""
     found = list(dict.fromkeys(boxes))
     for axis in range(len(found[0]) if len(found) > 1 else 0):
         lines: dict[Box, list[tuple[int, int]]] = {}
@@ -85,7 +85,7 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
 
 
 def _united(line: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Intervals, those that touch or overlap as one."""
+    """Return the union of intervals as disjoint intervals."""
     found: list[tuple[int, int]] = []
     for lo, hi in sorted(line):
         if found and lo <= found[-1][1]:
@@ -96,9 +96,9 @@ def _united(line: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _space_reads(node: EinsumNode, boxes: Iterable[Box]) -> Iterator[tuple[int, Box | None, int]]:
-    """Reads of a node that makes boxes of its output: slot, box where the set is one, and count.
+    """Yield the reads of a node that computes boxes of its output: slot, box (None if irregular), count.
 
-    A region computes what its steps compute one after the other, so it reads what they read.
+    A region reads what its steps read.
     """
     space = node.einsum
     if not isinstance(space, Region):
@@ -118,14 +118,14 @@ def _space_reads(node: EinsumNode, boxes: Iterable[Box]) -> Iterator[tuple[int, 
 
 
 def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
-    """Reads of an einsum that makes a box of its output."""
+    """Yield the reads of an einsum that computes a box of its output."""
     space = (*box, *((0, e.bounds[p]) for p in e.aggregated))
     if any(lo >= hi for lo, hi in space):
         return
     keyed = frozenset(key.label for key in e.keys)
     for slots, part in _certain_reads(e, space):
-        # A key decides at which points of its label something is read: that is known only where the label is whole
-        # and has a single key.
+        # A key selects the points of its label that are read. The reads are known only if the box contains the whole
+        # label, and the label has a single key.
         decided = len(keyed) == len(e.keys) and all(part[p] == (0, e.bounds[p]) for p in keyed)
         for slot in slots if decided else ():
             yield slot, *_accessed(e, slot, part, keyed)
@@ -135,10 +135,10 @@ def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
 
 
 def _certain_reads(e: Einsum, space: Box) -> Iterator[tuple[frozenset[int], Box]]:
-    """Boxes of labels, and the slots that the join reads at every point of each.
+    """Yield boxes of labels with the slots that the join reads at every point of the box.
 
     A condition of ``where`` over labels alone (a causal mask, the edge of a stencil) is decided for a box, or the box
-    is halved along a label of the condition. The largest boxes are looked at first.
+    is halved along a label of the condition; the largest boxes come first.
     """
     undecided = conditions(e.join)
     queue = [(-points(space), space)]
@@ -159,9 +159,9 @@ def _certain_reads(e: Einsum, space: Box) -> Iterator[tuple[frozenset[int], Box]
 
 
 def _always_read(expr: Scalar, holds: Mapping[Scalar, bool | None]) -> frozenset[int]:
-    """Slots that an expression reads at every point of a box, some of its conditions being decided.
+    """Return the slots that an expression reads at every point of a box, given the decided conditions.
 
-    Plans are static, so a condition over data makes no difference: both of its branches are read.
+    Plans are static, so a condition on data makes no difference: both of its branches are read.
     """
     match expr:
         case OperandRef(slot, _):
@@ -174,10 +174,10 @@ def _always_read(expr: Scalar, holds: Mapping[Scalar, bool | None]) -> frozenset
 
 
 def _accessed(e: Einsum, slot: int, box: Box, keyed: frozenset[int]) -> tuple[Box | None, int]:
-    """The part of an operand that a box of labels reads, where it is a box, and its count.
+    """Return the box of an operand that a box of labels reads (None if it is no box), and its count.
 
-    An index by a ``keyed`` label is one unknown element. Axes that share a label are correlated, so that of such a
-    group only the axis of the most values counts.
+    An index with a ``keyed`` label is one unknown element. Axes that share a label are correlated, so only the axis
+    with the most values of such a group counts.
     """
     access = e.accesses[slot]
     shape = e.operand_shape(slot)
@@ -199,7 +199,7 @@ def _accessed(e: Einsum, slot: int, box: Box, keyed: frozenset[int]) -> tuple[Bo
 def _axis(
     p: int | Index, box: Box, size: int, keyed: frozenset[int]
 ) -> tuple[tuple[int, ...], tuple[int, int] | None, int]:
-    """The labels of an axis, its values where they are an interval, and the fewest different values."""
+    """Return an axis's labels, its values if they are an interval, and its minimum of distinct values."""
     labels = (p,) if isinstance(p, int) else tuple(q for q, _ in p.terms)
     if not keyed.isdisjoint(labels):
         return labels, None, 1
@@ -220,9 +220,9 @@ def _axis(
 
 
 def _sums(p: Index, box: Box) -> tuple[int, bool]:
-    """The fewest values of ``sum of coefficient * label``; whether they have no gap once divided.
+    """Return the minimum number of values of ``sum of coefficient * label``.
 
-    |A + B| >= |A| + |B| - 1 for finite sets of integers.
+    And whether they have no gaps once divided. |A + B| >= |A| + |B| - 1 for finite sets of integers.
     """
     count, reach, step, even = 1, 0, 1, True
     for coefficient, n in sorted((abs(c), box[q][1] - box[q][0]) for q, c in p.terms):

@@ -1,4 +1,4 @@
-"""How a program is to be run, as its user asks."""
+"""Options of a run, as its user gives them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from einturnip.planner.replayed_plan import ReplayedChoices
 
 MAX_SECONDS = 7 * 86400
-"""A program that is predicted to take longer is refused, unless it is forced."""
+"""A program that is predicted to take longer is refused, except with --force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a program is to be run. Sizes in bytes.
+    """Options of a run. Sizes in bytes.
 
-    ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
-    ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
-    ``exact``: rewrites keep every result's digits; else squared distances may become matrix products (``expansion``).
-    ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
-    ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
-    ``base_nbytes``: bytes by which what the user stated differs from ``memory``, for messages: what the process had
-    taken. ``replayed``: the plan and the schedule of a recorded run, instead of a search and of what happens to end
-    first. ``force``: plan what would otherwise be refused as hopeless (``feasible``). ``device``: ``cpu``, ``cuda:1``,
-    ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and ``host_memory`` bounds the process.
+    ``memory``: limit of the whole process; ``arena``: limit of tiles alone, instead; by default half of the free
+    memory. ``check``: prove the memory graph before it runs. ``fuse``: allow fusion of einsums. ``exact``: rewrites
+    keep every digit of results; otherwise squared distances may become matrix products. ``compiled``: compile expensive
+    kernels to machine code before the run, if there is memory for a compiler. ``reproducible``: the bits depend only on
+    the program, its data and this machine's libraries. ``base_nbytes``: resident bytes added to ``memory`` in messages,
+    if the user's limit counts only what is added. ``replayed``: plan and schedule of a recorded run, used instead of a
+    search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
+    ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
+    process.
     """
 
     memory: int | None = None
@@ -44,5 +44,5 @@ class Options:
 
     @property
     def plan_key(self) -> tuple[object, ...]:
-        """What a plan depends on of them, beside its budget, the machine and the device."""
+        """The options that a plan depends on, except its budget, machine and device."""
         return self.fuse, self.exact, self.reproducible, self.policy

@@ -1,7 +1,7 @@
-"""The search: cuts that fit the budget, priced by formula; the best few are lowered, placed and simulated.
+"""Searches for the plan of one graph: prices tilings that fit, lowers and simulates the best few.
 
-Ever finer cuts stand on a way that does not depend on the budget, so feasibility is monotone: a cut that fits a budget
-fits every larger one.
+The sequence of tilings does not depend on the budget, so feasibility is monotone: a tiling that fits a budget fits
+every larger one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from einturnip.tiling.types import Decomposition
 
 @dataclass(frozen=True, slots=True)
 class LoweredPlan:
-    """A program with its decomposition, every op placed in the budget's arena.
+    """A decomposition and its memory graph, with the budget.
 
-    ``available``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included;
-    ``seconds``: what the search found it to take in the order of the critical path, if it was compared with others.
+    ``capacity``: arena bytes that it was placed in; ``price``: cost of its cheapest tiling by formula, in seconds,
+    bytes included; ``seconds``: simulated time in critical-path order, if it was compared with others.
     """
 
     decomposition: Decomposition
@@ -42,7 +42,7 @@ class LoweredPlan:
 
 
 class TooExpensive(Exception):
-    """A formula tells that no plan of the graph would be taken."""
+    """By formula, every plan of the graph costs more than the given limit."""
 
 
 def plan(
@@ -60,17 +60,17 @@ def plan(
     withheld_nbytes: int = 0,
     max_arena: int | None = None,
 ) -> LoweredPlan:
-    """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
+    """Return the best plan of a graph that fits the budget.
 
-    ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
-    ``choose``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the
-    walk. ``base_nbytes``: by how much what the user states differs from ``memory``, for refusals. ``withheld_nbytes``:
-    bytes of the memory that are not there for this plan. ``max_arena``: the maximum of the arena; 0 asks for the plan
-    of the minimum memory.
+    ``memory`` limits the process, or ``arena`` the tiles on each of ``devices``. ``layouts``: layouts of stored tensors
+    by node; ``readable``: outputs that can be read back. ``choose``: returns the one tiling to lower, instead of a
+    search; ``ordered``: states are summed in one order, whatever the walk. ``base_nbytes``: added to ``memory`` in
+    messages. ``withheld_nbytes``: part of the memory that the plan must not use. ``max_arena``: limit of the arena; 0
+    requests the plan with minimum memory.
 
     Raises:
-        CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
-        TooDear: every cut costs more than ``max_price`` by formula, so that none was lowered.
+        CapacityError: none fits; ``needed`` is the minimum budget of the kind given.
+        TooExpensive: every tiling costs more than ``max_price`` by formula, so that none was lowered.
     """
     classes = label_classes(graph)
     grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
@@ -104,6 +104,6 @@ def plan(
 
 
 def release_search_memory(graph: MemGraph) -> None:
-    """Return to the system what making or pricing a large plan left behind."""
+    """Return the heap to the system after making or pricing a large plan."""
     if len(graph) >= LARGE_PLAN:
         trim_heap()

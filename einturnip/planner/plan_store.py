@@ -1,7 +1,7 @@
-"""Plans kept on disk, in the user's cache: made once, read by every process that asks the same again.
+"""Cache of plans on disk, shared by all processes of a user.
 
-A plan lies under the digest of what it depends on, the budget aside; its file's name says which budgets it serves, so
-that one that is nearly the same finds it. How entries are written and checked: ``einturnip.caches``.
+Plans are filed under the digest of everything that they depend on except the budget. The file name contains the budgets
+that a plan serves, so that a similar budget finds it. ``einturnip.caches`` writes and checks the entries.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from einturnip.planner.predict import ranking_key
 from einturnip.runtime.scheduler.report import Prediction
 
 SWITCH = PLANS.switch
-"""Environment variable: ``off`` keeps no plans on disk; a path is the folder to use instead of the cache's."""
+"""Environment variable: ``off`` disables the cache; a path replaces its folder."""
 
 FORMAT, SUFFIX = 2, ".plan"
-# A plan is kept if making it took this many times what finding and writing a file takes, and so many bytes a second.
+# A plan is stored if making it took WORTH times as long as opening and reading its file.
 WORTH, OPEN_SECONDS, READ_BANDWIDTH = 3.0, 0.005, 100e6
-# Resident memory differs by so much from one process to the next that do the same.
+# Variation of resident memory between processes that do the same.
 NOISE = MIB
-# A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
-# memory of which it uses half at most.
+# A plan serves budgets that are at most this share larger than its own; if it evicts nothing and uses at most half of
+# its budget, it serves any larger budget.
 MAX_UNUSED, UNLIMITED = 1 / 16, 1 << 62
-# What of einturnip a plan depends on.
+# Subpackages that a plan depends on.
 _PACKAGES = (
     "core", "cost", "devices", "eingraph", "ir", "kernels", "memgraph", "planner", "runtime", "taskgraph", "tiling",
 )  # fmt: skip
@@ -47,18 +47,18 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class PlanningBudget:
-    """What a budget leaves before planning begins: the arena where it is stated, else the memory not yet resident."""
+    """The budget before planning: the arena if ``stated``, else the memory that is not yet resident."""
 
     nbytes: int
     stated: bool
 
     def is_served_by(self, min_nbytes: int, max_nbytes: int) -> bool:
-        """Whether a plan for so many bytes to so many is as good here as one made anew."""
+        """Return whether a cached plan for budgets in [min_nbytes, max_nbytes] is good for this budget."""
         noise = 0 if self.stated else NOISE
         return min_nbytes - noise <= self.nbytes <= max_nbytes + noise
 
     def served_range(self, plan: StoredPlan) -> tuple[int, int]:
-        """The fewest bytes that a plan made in this room can do with, and the most to which none is better."""
+        """Return the minimum bytes that a plan needs, and the maximum for which it is still good enough."""
         if self.stated:
             return self.nbytes, self.nbytes
         min_nbytes = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
@@ -70,7 +70,7 @@ class PlanningBudget:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan as it is kept: without data, and without the machine, which the question names. Units: bytes."""
+    """A cached plan, without data and without the machine, which is part of the key. Units: bytes."""
 
     memgraph: MemGraph
     prediction: Prediction
@@ -85,9 +85,9 @@ class StoredPlan:
 
 
 def plan_folder(graph: EinGraph, machine: Machine, *depends_on: object) -> PlanFolder | None:
-    """Where the plans of a question are; None where plans are not kept, or this one has no name.
+    """Return the folder of plans with the same key; None if there is no cache or no key.
 
-    ``depends_on``: what a plan depends on beside graph, machine, budget and einturnip itself: plain values.
+    ``depends_on``: plain values that a plan depends on, in addition to graph, machine and einturnip itself.
     """
     if PLANS.path() is None:
         return None
@@ -102,12 +102,12 @@ def plan_folder(graph: EinGraph, machine: Machine, *depends_on: object) -> PlanF
 
 @dataclass(frozen=True, slots=True)
 class PlanFolder:
-    """Where the plans of one question are, those of all budgets."""
+    """The plans of one key, for all budgets."""
 
     key: str
 
     def find(self, budget: PlanningBudget) -> StoredPlan | None:
-        """A plan that is as good in this room as one made anew; of several, the one that takes most."""
+        """Return a plan that serves this budget, the one for the largest budget; None if there is none."""
         for name in sorted(self._names(), reverse=True):
             if budget.is_served_by(name.min_nbytes, name.max_nbytes):
                 found = self._read(name)
@@ -116,9 +116,10 @@ class PlanFolder:
         return None
 
     def better(self, made: StoredPlan, budget: PlanningBudget) -> StoredPlan | None:
-        """A plan for less memory that is predicted to take less time than one ``made`` for this room, if there is one.
+        """Return a cached plan for less memory that is predicted to be faster than ``made``, if there is one.
 
-        Or as long, with fewer bytes. So more memory is never predicted to take longer than less, once both are kept.
+        Or equally fast, with fewer bytes moved. So a larger budget never has a longer predicted time than a smaller
+        one, once both plans are cached.
         """
         fitting = (name for name in self._names() if name.min_nbytes <= budget.nbytes)
         for name in sorted(fitting, key=_PlanFileName.rank):
@@ -131,7 +132,7 @@ class PlanFolder:
         return None
 
     def store(self, plan: StoredPlan, budget: PlanningBudget, seconds: float) -> None:
-        """Keep a plan that took ``seconds`` to make, if reading it takes less; nothing happens where that fails."""
+        """Store a plan that took ``seconds`` to make, if reading it is faster; failures are ignored."""
         if seconds < WORTH * OPEN_SECONDS:
             return
         try:
@@ -143,7 +144,7 @@ class PlanFolder:
         name = _PlanFileName(*budget.served_range(plan), *_measures(plan.prediction))
         with contextlib.suppress(OSError):
             PLANS.write({self._entry(name): pieces})
-            for other in self._names():  # a plan for more memory that is no better is to be made anew
+            for other in self._names():  # remove plans for more memory that are worse
                 if other.min_nbytes > name.min_nbytes and other.rank() > name.rank():
                     PLANS.remove(self._entry(other))
 
@@ -167,7 +168,7 @@ class PlanFolder:
 
 
 class _PlanFileName(NamedTuple):
-    """The name of a plan's file: the bytes that it serves, its predicted time and the bytes that it moves."""
+    """The file name of a plan: the budgets that it serves, its predicted time and the bytes that it moves."""
 
     min_nbytes: int
     max_nbytes: int
@@ -178,7 +179,7 @@ class _PlanFileName(NamedTuple):
         return "-".join(map(str, self)) + SUFFIX
 
     def rank(self) -> tuple[int, int]:
-        """What is less for a better plan: its time, and of times that hardly differ the bytes."""
+        """Return a key that is smaller for a better plan: the time, then the bytes moved."""
         return ranking_key(self.time_ns / 1e9, self.moved)
 
 
@@ -192,9 +193,9 @@ def _rank(prediction: Prediction) -> tuple[int, int]:
 
 @lru_cache(maxsize=4)
 def version(packages: tuple[str, ...], *more: Path) -> tuple[object, ...]:
-    """What of einturnip itself a value that is kept depends on: the files that made it, by size and time of change.
+    """Return a fingerprint of the source files that a cached value depends on.
 
-    ``packages``: of einturnip; ``more``: other folders, all that is in them.
+    It contains their sizes and modification times. ``packages``: subpackages of einturnip; ``more``: other folders.
     """
     root = os.path.dirname(os.path.dirname(core.__file__))
     files, folders = [], [os.path.join(root, package) for package in packages] + [os.fspath(path) for path in more]

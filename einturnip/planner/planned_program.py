@@ -19,9 +19,10 @@ from einturnip.tiling.types import Decomposition
 
 @dataclass(frozen=True, slots=True)
 class PlannedProgram:
-    """A plan with its budget, its predicted time and bytes, and the files or arrays that it reads and writes.
+    """A plan with its budget, its predictions, and the files or arrays that it reads and writes.
 
-    ``limit``: bytes that products were kept within when their order was chosen, if any.
+    ``capacity``: arena bytes that it was placed in. ``limit``: bytes that intermediates of contraction orders were kept
+    within, if any.
     """
 
     graph: EinGraph
@@ -43,7 +44,7 @@ class PlannedProgram:
 
     @property
     def decomposition(self) -> Decomposition:
-        """How each einsum is cut."""
+        """The tiling of each einsum."""
         return self.taskgraph.decomposition
 
 
@@ -56,7 +57,7 @@ def with_lower_bound(made: PlannedProgram) -> PlannedProgram:
 def run_lower_bound(
     planned: PlannedProgram, sources: Mapping[str, Source], sinks: Mapping[str, Sink]
 ) -> dict[str, int]:
-    """Return the I/O lower bound of a run with these sources and sinks, some of which may move fewer bytes, or none."""
+    """Return the I/O lower bound of a run with these sources and sinks, which may move fewer bytes."""
     sizes = {name: transfer_itemsize(source) for name, source in sources.items()}
     discarded = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
     if not discarded and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):

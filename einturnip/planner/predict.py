@@ -1,4 +1,4 @@
-"""What a plan will take."""
+"""Predicts the time, the memory and the traffic of a plan, by simulation on a virtual clock."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ from einturnip.runtime.simulate.virtual_clock import SharedCores, simulate
 from einturnip.taskgraph.build import MODES
 
 WRITERS = 1
-# Predicted times that differ by no more than this part are equal.
+# Predicted times whose relative difference is smaller are equal.
 EQUAL_WITHIN = 5e-4
-# The policy that plans are compared by.
+# The policy by which the search compares plans.
 SEARCHED_BY = "critical-path"
 
 
 def slots(workers: int) -> dict[Lane, int]:
-    """How many ops each lane runs at once."""
+    """Return the number of ops that each lane runs at once."""
     return {Lane.COMPUTE: workers, Lane.IN: READERS, Lane.OUT: WRITERS}
 
 
 def ranking_key(seconds: float, nbytes: int) -> tuple[int, int]:
-    """What is less for a better plan: its time and, of times that hardly differ, the bytes that it moves."""
+    """Return a key that is smaller for a better plan: its time, then the bytes that it moves."""
     return round(math.log(max(1e-9, seconds)) / EQUAL_WITHIN), nbytes
 
 
 def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | None = None) -> Prediction:
-    """What the plan takes, without the lower bound, which depends on the budget. ``seconds``: if known already."""
+    """Return the prediction of a plan, without the lower bound, which depends on the budget.
+
+    ``seconds``: the predicted time, if already known.
+    """
     return Prediction(
         seconds=predicted_seconds(graph, machine, policy) if seconds is None else seconds,
         flops=float(graph.taskgraph.flops.sum()),
@@ -52,9 +55,9 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | 
 
 
 def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> float:
-    """Run the plan on a virtual clock; Python runs in one thread, and pages of the arena are touched first.
+    """Return the time of a plan on a virtual clock, including Python's dispatch and first use of pages.
 
-    On the host, threads that compute, read and write share the cores, and those that compute run short transfers too.
+    On the host, threads that compute, read and write share the cores; compute threads also run short transfers.
     """
     touched = touched_nbytes(graph)
     graph = _with_cached_copies(graph, machine, touched)
@@ -70,10 +73,10 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
 
 
 def _with_cached_copies(graph: MemGraph, machine: Machine, touched: int) -> MemGraph:
-    """The plan, whose files are copied faster where the processor's last cache holds what it touches of the arena.
+    """Return the plan with faster file copies, if the used arena pages fit the last-level cache.
 
-    All of it up to half of the cache, which files pass through too, none from one and a half on. Of what waits for a
-    disk only the copy counts.
+    The speed-up is complete up to half of the cache, which files also pass through, and none from one and a half on.
+    For transfers that wait for a disk only the copy counts.
     """
     inside = min(1.0, max(0.0, 1.5 - touched / machine.cache_nbytes))
     each = inside * machine.read_core * (1 / machine.cached_bandwidth - 1 / machine.near_bandwidth)
@@ -86,7 +89,7 @@ def _with_cached_copies(graph: MemGraph, machine: Machine, touched: int) -> MemG
 
 
 def used_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
-    """The part of a core that each op keeps busy: all of one, unless it waits for a disk."""
+    """Return the share of a core that each op keeps busy: one, unless the op waits for a disk."""
     found = np.ones(len(graph))
     found[graph.kind == OpKind.LOAD] = machine.read_core
     found[graph.kind == OpKind.STORE] = machine.write_core
@@ -100,7 +103,7 @@ def used_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
 
 
 def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
-    """The plan with what its kernels take that NumPy does: whose machine code is not there, and not worth compiling."""
+    """Return the plan with the times of NumPy for kernels whose machine code will not be compiled."""
     numpy_kernels = left_to_numpy(graph.taskgraph, machine) if machine.compiled else []
     if not numpy_kernels:
         return graph
@@ -123,9 +126,10 @@ def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
 
 
 def touched_nbytes(graph: MemGraph) -> int:
-    """Bytes of the arena's pages that any op reads or writes: small values lie at its far end, what is between is free.
+    """Return the bytes of arena pages that any op reads or writes.
 
-    Of several devices, whose memory does not come in pages, those up to the end of the last extent.
+    Small values are placed at the far end of the arena, and the pages between remain unused. For several devices, whose
+    memory has no pages, return the end of the last extent.
     """
     if graph.devices > 1:
         return graph.peak_nbytes
@@ -139,13 +143,16 @@ def touched_nbytes(graph: MemGraph) -> int:
 
 
 def processor_seconds(graph: MemGraph, machine: Machine) -> float:
-    """What all ops take of the cores. Rates of reading are of all readers, of which each takes its part of a core."""
+    """Return the core seconds of all ops.
+
+    Read rates are those of all readers together, so each reader uses a part of a core.
+    """
     each = np.array([READERS if kind.lane == Lane.IN else 1 for kind in OpKind])[graph.kind]
     return float((graph.seconds * each * used_cores(graph, machine)).sum())
 
 
 def min_seconds(graph: EinGraph, machine: Machine) -> float:
-    """What the kernels of a graph take by formula, shared evenly among the workers, if nothing ever waits."""
+    """Return the time of a graph's kernels by formula, evenly shared among workers that never wait."""
     from einturnip.cost.kernel_time import kernel_seconds
 
     einsums = [node.einsum for node in graph.nodes if isinstance(node, EinsumNode)]

@@ -1,4 +1,4 @@
-"""What a plan is held to cost, its bytes counted too; what it costs at least; what may be made only to be compared."""
+"""Cost of a plan including its bytes, a lower bound of its time, and the budget for comparing plans."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.price import COLD
 
-# What making an op of a plan takes, tasks, places and simulation together.
+# Seconds of planning per op: tasks, placement and simulation.
 OP_SECONDS = 7e-5
-# Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
+# Maximum ops of plans that are made for comparison: a constant, plus a number per second of the predicted run.
 OPS_COMPARED = 6000
 OPS_COMPARED_PER_SECOND = 6000
-# And no more than these, however long the run.
+# Limit for long runs.
 MAX_COMPARED = 300_000
 
 
 def predicted_cost(graph: MemGraph, machine: Machine) -> float:
-    """Predicted seconds, and what the bytes moved cost even where kernels hide them."""
+    """Return the predicted seconds plus the price of the bytes moved, even if kernels hide them."""
     seconds = predicted_seconds(graph, machine, policy(SEARCHED_BY))
     return seconds + byte_cost_seconds(graph.nbytes_by_link(), machine)
 
 
 def byte_cost_seconds(link_bytes: Mapping[str, int], machine: Machine) -> float:
-    """Seconds that moved bytes are held to cost beside those of the simulated run."""
+    """Return the price of moved bytes in seconds, in addition to the simulated run."""
     return COLD * sum(link_bytes.values()) / machine.read_bandwidth
 
 
 def comparison_budget(seconds: float) -> float:
-    """Ops of plans that may be made only to be compared, for a run of so many seconds."""
+    """Return the number of ops of plans that may be made for comparison, for a run of ``seconds``."""
     return min(OPS_COMPARED + OPS_COMPARED_PER_SECOND * seconds, MAX_COMPARED)
 
 
 def min_task_seconds(tasks: TaskGraph, machine: Machine) -> float:
-    """What tile tasks take at least: nothing waits, nothing leaves the memory; short transfers are left out."""
+    """Return a lower bound of the time of tile tasks, without waiting, spilling and short transfers."""
     lanes = np.array([op_kind(kind).lane for kind in TaskKind])[tasks.kind]
     computing = float(tasks.seconds[lanes == Lane.COMPUTE].sum()) / machine.workers
     long = np.where(tasks.seconds > SHORT_TRANSFER, tasks.seconds, 0.0)

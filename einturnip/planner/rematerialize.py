@@ -1,4 +1,4 @@
-"""A plan that makes values again rather than spill them, where that is predicted to be better."""
+"""Recomputes values instead of spilling them, if that is predicted to be better."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.ranking import comparison_budget, predicted_cost
 from einturnip.taskgraph.types import TaskGraph
 
-# Of the plan's cost, what must be saved by formula for another to be made, and how often one follows on another.
+# Share of the plan's cost that recomputing must save by formula, and the maximum number of repetitions.
 WORTH = 0.01
 ROUNDS = 2
 
 
 def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph], MemGraph]) -> MemGraph:
-    """The plan, or one with the same tiles in the same memory that spills less and computes more.
+    """Return the plan, or one with the same tiles in the same memory that spills less and computes more.
 
-    A value made again makes room for others, so what was not worth it may be: the choice is made anew for the new plan.
+    A recomputed value frees memory for others, which changes what is worth recomputing, so the choice is repeated for
+    the new plan.
     """
     cost = None
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""A plan made once more, as a recorded run had it: its choices are given, and nothing is searched."""
+"""Replays the plan of a recorded run: its choices are given, and nothing is searched."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from einturnip.tiling.types import Decomposition
 
 @dataclass(frozen=True)
 class ReplayedChoices:
-    """The choices of a plan, and the schedule it ran by.
+    """The choices of a recorded plan, and the schedule of its run.
 
-    ``limit``: what rewrites took the memory to be; ``tiles``: by label class; ``plan``: the digest of its graph.
-    ``source``: where it comes from, for messages. Units: bytes.
+    ``source``: the recording, for messages; ``limit``: the memory that rewrites assumed; ``tiles``: by label class;
+    ``plan``: the digest of the memory graph. Units: bytes.
     """
 
     source: str
@@ -35,23 +35,23 @@ class ReplayedChoices:
     events: tuple[int, ...] = field(repr=False)
 
     def tiling(self, graph: EquivalenceClasses) -> Tiling:
-        """The cut that was run.
+        """Return the tiling of the recorded run.
 
         Raises:
-            BindError: the graph is another.
+            BindError: the graph is different.
         """
         if len(self.tiles) != len(graph.classes.bounds):
-            raise self._mismatch("it cuts other labels")
+            raise self._mismatch("its labels differ")
         tiling = tiling_from_extents(graph, self.tiles)
         if tiling.kernel_calls > self.ops:
             raise self._mismatch(f"{self.ops:,} ops there, {tiling.kernel_calls:,} kernel calls here")
         return tiling
 
     def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
-        """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.
+        """Check that the plan is the recorded one, and that its arena fits ``memory``.
 
         Raises:
-            BindError: it is another. CapacityError: it does not fit.
+            BindError: it is different. CapacityError: it does not fit.
         """
         if digest(graph) != self.plan:
             raise self._mismatch(f"{self.ops:,} ops there, {len(graph):,} here")
@@ -61,7 +61,7 @@ class ReplayedChoices:
             arena = format_size(graph.peak_nbytes)
             raise CapacityError(
                 f"the recorded run does not fit in {format_size(memory)}: it uses {arena} of arena; "
-                f"the least that would do is {format_size(needed)}",
+                f"the minimum is {format_size(needed)}",
                 needed,
             )
 
@@ -73,13 +73,13 @@ class ReplayedChoices:
 
 
 def tiling_from_extents(graph: EquivalenceClasses, tiles: tuple[int, ...]) -> Tiling:
-    """The cut of a graph whose label classes have tiles of these extents."""
+    """Return the tiling of a graph with these tile extents of its label classes."""
     held = max((graph.working_set_nbytes(group, tiles) for group in graph.groups), default=0)
     return Tiling(tiles, held, kernel_calls(graph, tiles))
 
 
 def class_tiles(d: Decomposition) -> tuple[int, ...]:
-    """The extents that a decomposition cuts the label classes of its graph into."""
+    """Return the tile extents of a decomposition's label classes."""
     classes = label_classes(d.graph)
     tiles = [1] * len(classes.bounds)
     for i, part in enumerate(d.partitionings):

@@ -1,4 +1,7 @@
-"""Which form of a program is planned: in which order its products are made, its kernels fused or apart."""
+"""Chooses the variant of a program to plan: contraction order, and fused or unfused kernels.
+
+In: the graph of a program. Out: the best plan over the variants worth planning.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,22 @@ from einturnip.planner.plan import LoweredPlan, TooExpensive
 from einturnip.planner.predict import min_seconds, ranking_key
 from einturnip.runtime.scheduler.report import Prediction
 
-# A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
-# large the tensors are that fusion spares.
+# If a fused plan takes more than this multiple of the unfused kernels alone, the unfused plan is made for comparison,
+# even if the tensors that fusion avoids are large.
 WORTH_COMPARING = 2.0
-# Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
-# as much by formula, which counts an operand for each kernel that reads it.
+# If fused kernels take at most SIMILAR_TIME times as long as unfused ones, unfused kernels are not planned if by
+# formula all their tilings cost TOO_EXPENSIVE times as much. The formula counts an operand for each kernel that reads
+# it.
 SIMILAR_TIME, TOO_EXPENSIVE = 1.1, 2.0
-# What fits in the least memory fits in more: where the form for the memory does not, that for a byte is planned.
+# If the variant for the given memory does not fit, the variant for a memory of this many bytes is planned.
 MIN_LIMIT = 1
-# Orders of products are looked for without regard to the memory where that is quickly done.
+# Maximum number of nodes for which contraction orders without a memory limit are tried too.
 MAX_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedVariant:
-    """A plan and the form that it is of. ``limit``: bytes that its products were kept within, if any."""
+    """A plan and its variant. ``limit``: bytes that intermediates of products were kept within, if any."""
 
     graph: EinGraph
     lowered: LoweredPlan
@@ -44,13 +48,13 @@ class PlannedVariant:
 
 
 Planning = Callable[[EinGraph, float], tuple[LoweredPlan, Prediction]]
-"""Plans a graph, unless all its cuts cost more than so much by formula: then it raises TooDear."""
+"""Plans a graph; raises TooExpensive if by formula all its tilings cost more than the given price."""
 
 
 def best_variant(
     graph: EinGraph, options: Options, limit: int | None, machine: Machine, planned: Planning
 ) -> PlannedVariant:
-    """The best plan of all forms that are worth planning. ``limit``: the memory, in bytes.
+    """Return the best plan over all variants worth planning. ``limit``: the memory, in bytes.
 
     Raises:
         CapacityError: none fits.
@@ -80,7 +84,7 @@ def _best_within(
     planned: Planning,
     within_limit: tuple[EinGraph, EinGraph],
 ) -> PlannedVariant:
-    """The best plan of the forms made with regard to the memory, and without."""
+    """Return the best plan over the variants made for the memory limit and those made without one."""
     unfused, fused = within_limit
     if limit is None or len(graph.nodes) > MAX_NODES:
         return _fused_or_not(planned, fused, unfused, limit, machine)
@@ -92,7 +96,7 @@ def _best_within(
         within = _fused_or_not(planned, fused, unfused, limit, machine)
     except CapacityError as error:
         refused = error
-    # Fewer operations may be worth a product that is larger than the memory: its tiles go to the disk and come back.
+    # Fewer operations may be worth an intermediate larger than the memory, whose tiles are spilled and reloaded.
     price_limit = math.inf if within is None else TOO_EXPENSIVE * within.lowered.price
     try:
         other = _fused_or_not(planned, unlimited_fused, unlimited, None, machine, price_limit)
@@ -112,12 +116,12 @@ def _faster_of(
 
 
 def _variants(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
-    """The program rewritten, with its kernels apart and fused."""
+    """Return the rewritten program, unfused and fused."""
     unfused = rewrite(graph, limit)
     if limit is not None and not is_feasible(unfused, machine):
         unfused = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
     require_in_time(unfused, machine, options)
-    if not options.exact:  # a product pays from some hundred terms on, where the join is machine code
+    if not options.exact:  # products pay from about a hundred terms on, compared with compiled joins
         products = expand_squares(unfused, EinsumInterner())
         if options.reproducible or min_seconds(products, machine) < min_seconds(unfused, machine):
             unfused = products
@@ -132,7 +136,7 @@ def _plan_variant(planned: Planning, graph: EinGraph, limit: int | None, max_pri
         return PlannedVariant(graph, *planned(graph, max_price), limit)
     except CapacityError as error:
         refused = error.with_traceback(None)
-    # All that was made stands in the frames that the error came by; the next form is to be planned in that memory.
+    # Frames of the traceback hold the failed plan; drop them, so that the next variant can use their memory.
     refused.__cause__ = refused.__context__ = None
     trim_heap()
     raise refused
@@ -146,10 +150,10 @@ def _fused_or_not(
     machine: Machine,
     max_price: float = math.inf,
 ) -> PlannedVariant:
-    """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
+    """Return the plan of the fused graph, or of the unfused one if that is better or alone fits.
 
-    The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
-    not fit takes time and memory of its own.
+    The unfused plan is not made if it could hardly win: planning tensors that fusion avoids, and that would not fit,
+    takes time and memory.
     """
     if fused is unfused:
         return _plan_variant(planned, unfused, limit, max_price)

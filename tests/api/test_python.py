@@ -128,7 +128,7 @@ def test_a_result_that_cannot_stand_in_memory_is_refused_by_name(program):
         ({"X": np.zeros((2, 3)), "out": {"Y": np.zeros(2)}}, et.BindError, "output Y"),
         ({"X": "absent.npy"}, et.BindError, "absent.npy"),
         ({"X": np.zeros((2, 3)), "memory": "2G"}, et.BindError, "2GiB or 2GB"),
-        ({"X": np.zeros((2, 3)), "arena": 8}, et.CapacityError, "the least that would do"),
+        ({"X": np.zeros((2, 3)), "arena": 8}, et.CapacityError, "the minimum"),
     ],
 )
 def test_what_is_refused(program, arguments, error, words):

@@ -74,7 +74,7 @@ def test_a_reproducible_run_has_the_same_bits_alone_and_together(folder):
         (("-i", "gram.A=x.npy"), 2, "there is no input gram.A"),
         ((*FILES[:4], "--dim=r=3", "--dim=c=4"), 2, "norm.ein: input X (line 3) has no file"),
         ((*FILES, "--record", "r.json"), 2, "--record needs a single program"),
-        ((*FILES, "--arena", "1KiB"), 3, "the least that would do"),
+        ((*FILES, "--arena", "1KiB"), 3, "the minimum"),
         ((*FILES, "-o", "gemm.C=z.npy"), 2, "which gemm writes (output C)"),
     ],
 )

@@ -39,5 +39,5 @@ def test_a_plan_that_uses_less_than_its_room_is_laid_out_in_less_than_it_uses(
 def test_the_minimum_that_is_named_comes_from_the_plan_that_takes_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CapacityError) as refused:
         peak_within(1, monkeypatch)
-    named = re.search(r"the least that would do is ([\d.]+) MiB", str(refused.value))
+    named = re.search(r"the minimum is ([\d.]+) MiB", str(refused.value))
     assert named and 200 < float(named[1]) <= 204

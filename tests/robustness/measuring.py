@@ -38,7 +38,7 @@ class Measured:
     @property
     def least(self) -> int:
         """The budget that a refusal names."""
-        found = re.search(r"the least that would do is ([\d.]+ \w+)", self.error)
+        found = re.search(r"the minimum is ([\d.]+ \w+)", self.error)
         assert found, self.error
         return parse_size(found[1])
 

@@ -79,7 +79,7 @@ def prepared(name: str, n: int) -> list[str]:
 
 
 def least_memory(error: str) -> int:
-    found = re.search(r"the least that would do is ([\d.]+ \w+)", error)
+    found = re.search(r"the minimum is ([\d.]+ \w+)", error)
     assert found, error
     return parse_size(found[1])
 

@@ -113,7 +113,7 @@ def test_the_bits_do_not_hang_on_where_the_data_stand(name: str, tmp_path: Path)
 def test_a_memory_too_small_is_refused_with_the_least_that_would_do() -> None:
     least = budgets("chain")[0]
     planned("chain", arena=least, reproducible=True)
-    with pytest.raises(CapacityError, match="the least that would do"):
+    with pytest.raises(CapacityError, match="the minimum"):
         planned("chain", arena=least // 2, reproducible=True)
     planned("chain", arena=least // 2)
 

@@ -232,7 +232,7 @@ def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, residen
     if machine.compiled and not has_room(memory, resident) and _compilable(tasks):
         needed = -(-(resident + code_cache.COMPILER_NBYTES) // MIB) * MIB
         raise CapacityError(
-            f"the program does not fit in {format_size(memory or 0)}; the least that would do is {format_size(needed)} "
+            f"the program does not fit in {format_size(memory or 0)}; the minimum is {format_size(needed)} "
             "(a reproducible run compiles its kernels, in any memory alike)",
             needed,
         )
