@@ -92,7 +92,7 @@ def _made(
     machine, memory = _machine(graph, sources, targets, options, device)
     began, resident = time.monotonic(), resident_nbytes()
     layouts = {n: file_layouts.layout(source) for n, source in sources.items()}
-    written = tuple(file_layouts.layouts(graph, {}, targets).items())
+    written = tuple(targets), tuple(file_layouts.layouts(graph, {}, targets).items())
     asked = (tuple(layouts.items()), written, options.plan_key, len(device.numbers))
     room = plan_store.PlanningBudget(
         (memory or 0) - resident if options.arena is None else options.arena, options.arena is not None

@@ -59,6 +59,8 @@ template <class T> EIN bool nan(cplx<T> x) { return nan(x.re) || nan(x.im); }
 template <class T> EIN bool finite_(cplx<T> x) { return finite_(x.re) && finite_(x.im); }
 template <class T> EIN bool nan(T) { return false; }
 template <class T> EIN bool finite_(T) { return true; }
+template <class T> EIN bool is_nonzero(T x) { return x != T(0); }
+template <class T> EIN bool is_nonzero(cplx<T> x) { return x.re != 0 || x.im != 0; }
 template <class T> EIN bool infinite(T x) { return !finite_(x) && !nan(x); }
 
 // --- what happened -------------------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ class SimulatedDevice:
         """See Device."""
 
         def run() -> None:
-            kernel = compile_kernel(work.space, work.extents, work.mode)
+            # Products by BLAS: whether there is machine code depends on earlier plans, and results must not.
+            kernel = compile_kernel(work.space, work.extents, work.mode, by_blas=True)
             self._bits[status] = kernel(work.outs, work.operands, work.origins, work.first, work.workspace)
 
         self._bits[status] = 0

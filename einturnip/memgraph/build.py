@@ -89,16 +89,15 @@ class _Builder:
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
         ahead: int, parts: ArenaParts | None, limits: PlanLimits,
     ) -> None:  # fmt: skip
-        self.t = tasks
-        self.readable = readable
-        self.machine = machine
+        self.t, self.readable, self.machine = tasks, readable, machine
         largest = int(tasks.value_nbytes.max(initial=0))
         available = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
         if parts is not None:
-            self.arenas, self.device = parts.arenas(granule, largest), parts.owner
+            self.arenas = parts.arenas(granule, largest)
+            self.device: Sequence[int] = parts.owner
         else:
             self.arenas = [Arena(available, granule, largest, k * available) for k in range(tasks.devices)]
-            self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
+            self.device = array("H", tasks.device.tobytes()) if tasks.devices > 1 else bytes(tasks.n_values)
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
         self.spill = SpillSlots(granule)
         self.ops = OpColumns(limits)
@@ -126,7 +125,7 @@ class _Builder:
         self.completed = -1
         self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
         self.window_nbytes = self.taken = 0
-        self.deaths: dict[int, list[int]] = {}
+        self.deaths = dict[int, list[int]]()
         self.scratch: dict[int, tuple[Segment, int, Arena]] = {}
 
     def run(self) -> OpColumns:

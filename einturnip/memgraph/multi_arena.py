@@ -28,7 +28,7 @@ class ArenaParts:
 
 
 def arena_excess(
-    values: Iterable[int], scratch: int, size: Sequence[int], owner: bytes, arenas: Sequence[Arena]
+    values: Iterable[int], scratch: int, size: Sequence[int], owner: Sequence[int], arenas: Sequence[Arena]
 ) -> bool:
     """Return whether a task's working set exceeds an arena. A move has bytes in two of them."""
     held: dict[int, int] = {}

@@ -120,9 +120,9 @@ class MemGraph:
         """Bytes of each device's arena."""
         return self.capacity // self.devices
 
-    def op_devices(self) -> NDArray[np.uint8]:
+    def op_devices(self) -> NDArray[np.uint16]:
         """The device that each op writes, or else reads; the first device for ops that touch no arena."""
-        found = np.zeros(len(self), np.uint8)
+        found = np.zeros(len(self), np.uint16)
         for ptr, rows in ((self.read_ptr, self.read), (self.write_ptr, self.write)):
             here = np.flatnonzero(rows[:, 0] == COMPUTE)
             ops = np.searchsorted(ptr, here, side="right") - 1

@@ -14,7 +14,7 @@ from einturnip.ir.region import Space
 from einturnip.kernels.select import Mode
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
-from einturnip.taskgraph.types import TaskKind, Value
+from einturnip.taskgraph.types import TaskKind, Value, ValueKind
 from einturnip.tiling.types import Box, index
 
 Array = NDArray[Any]
@@ -156,6 +156,10 @@ class OpViews:
         """Yield pairs (target, source) of the copies that make up a move."""
         task = self.tasks[op.task]
         out = self.value(op.writes[0].value)
+        if out.kind == ValueKind.STATE:  # to another device, all its components
+            (read,), (write,) = op.reads, op.writes
+            yield self.bytes(write.offset, write.nbytes), self.bytes(read.offset, read.nbytes)
+            return
         made = self._made(op.writes[0], tuple(hi - lo for lo, hi in out.box), self._dtype(out))
         for access, seen, box in zip(op.reads, task.seen, self.tasks.copied(task), strict=True):
             yield made[index(box, out.box)], self.part(access.offset, seen, box)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.resident import resident_nbytes
@@ -45,6 +46,9 @@ from einturnip.tiling.label_classes import label_bounds
 from einturnip.tiling.search import Tiling, calls_of
 from einturnip.tiling.types import Partitioning
 
+if TYPE_CHECKING:
+    from einturnip.tiling.sites import Sites
+
 # Maximum number of attempts to place a plan, each in fewer bytes because the plan itself is larger than estimated. More
 # than one is rare, since memory is reserved for EXTRA_OPS more ops than tasks, up to MAX_EXTRA_SHARE of the memory.
 ROUNDS = 3
@@ -80,12 +84,13 @@ class PlanLowering:
         layouts: Mapping[int, FileLayout],
         readable: frozenset[int],
         ordered: bool,
-        devices: int,
+        sites: Sites | None = None,
         withheld_nbytes: int = 0,
     ) -> None:
         self.grouped, self.arena, self.machine = grouped, arena, machine
         self.memory, self._withheld = None if memory is None else memory - withheld_nbytes, withheld_nbytes
-        self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
+        self.layouts, self.readable, self.ordered, self.sites = layouts, readable, ordered, sites
+        self.devices = 1 if sites is None else sites.count
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
         self._sizes = _PlanSizes(grouped, layouts)
@@ -251,11 +256,13 @@ class PlanLowering:
         return made
 
     def _tasks(self, tiling: Tiling, capacity: int) -> TaskGraph:
-        decomposition = lay_out(self.grouped, tiling.tiles, capacity * self.devices)
+        decomposition = lay_out(self.grouped, tiling.tiles, capacity)
         limit = MAX_TASKS
         if self._planning_limit is not None:
             limit = max(0, self._planning_nbytes(self._sizes(tiling).tasks * MAKING_TASK_NBYTES) // MAKING_TASK_NBYTES)
-        tasks = build_taskgraph(decomposition, self.machine, min(limit, MAX_TASKS), self.ordered, self.layouts)
+        tasks = build_taskgraph(
+            decomposition, self.machine, min(limit, MAX_TASKS), self.ordered, self.layouts, self.sites
+        )
         return tasks if self.devices == 1 else _on_devices(tasks, self.devices, self.machine)
 
     def _built(self, tasks: TaskGraph, capacity: int, max_nbytes: int | None = None) -> MemGraph:

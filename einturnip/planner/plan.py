@@ -73,8 +73,14 @@ def plan(
         TooExpensive: every tiling costs more than ``max_price`` by formula, so that none was lowered.
     """
     classes = label_classes(graph)
+    sites = None
+    if devices > 1:
+        from einturnip.tiling.sites import Sites, align
+
+        sites = Sites(graph, devices)
+        classes = align(classes, sites) if choose is None else classes
     grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
-    lowering = PlanLowering(grouped, memory, arena, machine, layouts, readable, ordered, devices, withheld_nbytes)
+    lowering = PlanLowering(grouped, memory, arena, machine, layouts, readable, ordered, sites, withheld_nbytes)
     tilings = LazyTilings(
         successive_tilings(grouped, machine, layouts, MAX_CALLS) if choose is None else iter([choose(grouped)])
     )

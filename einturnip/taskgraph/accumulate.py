@@ -35,45 +35,64 @@ def splits_accumulation(space: Space, counts: Sequence[int]) -> bool:
 class Accumulators:
     """The states of a block of output tiles while its tasks are emitted.
 
-    Each key has levels of states. Tiles are accumulated into the lowest level; a full state is added to the level
-    above, and the next tile starts a new one. So a plan with few tiles has one state per key, and rounding errors grow
-    with the logarithm of the number of tiles.
+    Each key has levels of states on each device that has a part of its terms. Tiles are accumulated into the lowest
+    level; a full state is added to the level above, and the next tile starts a new one. So a plan with few tiles has
+    one state per key and device, and rounding errors grow with the logarithm of the number of tiles.
 
-    ``new``: creates a state for an output tile; ``combine``: emits the task that adds one state to another.
+    ``new``: creates a state for an output tile on a device; ``combine``: emits the task that adds one state to another;
+    ``owner``: picks the device that combines the states of several.
     """
 
-    def __init__(self, split: bool, new: Callable[[Key], int], combine: Callable[[Key, int, int], None]) -> None:
-        self._split, self._new, self._combine = split, new, combine
-        self._levels: dict[Key, list[tuple[int, int]]] = {}  # by key, lowest first: a state and its number of additions
+    def __init__(
+        self,
+        split: bool,
+        new: Callable[[Key, int], int],
+        combine: Callable[[Key, int, int], None],
+        owner: Callable[[Key, Sequence[int]], int],
+    ) -> None:
+        self._split, self._new, self._combine, self._owner = split, new, combine, owner
+        # By key and device the levels, lowest first: a state and its number of additions.
+        self._levels: dict[Key, dict[int, list[tuple[int, int]]]] = {}
 
-    def next_state(self, key: Key) -> int:
-        """Return the state that the next tile of ``key`` is accumulated into."""
-        levels = self._levels.setdefault(key, [])
-        self._ensure_level(key, levels, 0)
+    def next_state(self, key: Key, device: int) -> int:
+        """Return the state that the next tile of ``key`` on a device is accumulated into."""
+        levels = self._levels.setdefault(key, {}).setdefault(device, [])
+        self._ensure_level(key, device, 0)
         state, count = levels[0]
         levels[0] = state, count + 1
         return state
 
-    def finalize(self, key: Key) -> int:
-        """Combine the levels of ``key`` and return the state that holds the total."""
-        levels = self._levels.pop(key)
+    def finalize(self, key: Key) -> tuple[int, int]:
+        """Combine all states of ``key``; return the one that holds the total, and its device."""
+        totals = {device: self._total(key, device) for device in sorted(self._levels[key])}
+        del self._levels[key]
+        owner = self._owner(key, list(totals)) if len(totals) > 1 else next(iter(totals))
+        for device, state in totals.items():
+            if device != owner:
+                self._combine(key, totals[owner], state)
+        return totals[owner], owner
+
+    def _total(self, key: Key, device: int) -> int:
+        levels = self._levels[key][device]
         for level in range(len(levels) - 1):
             if levels[level][1]:
-                self._move_up(key, levels, level)
+                self._move_up(key, device, level)
         return levels[-1][0]
 
-    def _ensure_level(self, key: Key, levels: list[tuple[int, int]], level: int) -> None:
+    def _ensure_level(self, key: Key, device: int, level: int) -> None:
         """Ensure that a level has a state that is not full."""
+        levels = self._levels[key][device]
         if level == len(levels):
-            levels.append((self._new(key), 0))
+            levels.append((self._new(key, device), 0))
         elif self._split and levels[level][1] == MAX_ADDITIONS:
-            self._move_up(key, levels, level)
+            self._move_up(key, device, level)
         if not levels[level][1] and levels[level][0] < 0:
-            levels[level] = self._new(key), 0
+            levels[level] = self._new(key, device), 0
 
-    def _move_up(self, key: Key, levels: list[tuple[int, int]], level: int) -> None:
+    def _move_up(self, key: Key, device: int, level: int) -> None:
         """Add a state to the level above; a new one replaces it when needed."""
-        self._ensure_level(key, levels, level + 1)
+        levels = self._levels[key][device]
+        self._ensure_level(key, device, level + 1)
         upper, count = levels[level + 1]
         self._combine(key, upper, levels[level][0])
         levels[level + 1] = upper, count + 1

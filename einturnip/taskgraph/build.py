@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import COPIED_AT_ONCE, needs_finalize, splits_aggregation, state_nbytes
@@ -23,11 +23,14 @@ from einturnip.taskgraph.accumulate import Accumulators, splits_accumulation
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
-from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout
 from einturnip.tiling.overlapping_reads import overlapping_inputs
-from einturnip.tiling.pieces import ConcatPieces, VisiblePart, composed, intersection, points
+from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, visible_parts
 from einturnip.tiling.types import Decomposition
+
+if TYPE_CHECKING:
+    from einturnip.tiling.sites import Sites
 
 Key = tuple[int, ...]
 MODES: dict[TaskKind, Mode] = {
@@ -65,23 +68,26 @@ def build(
     max_tasks: int = 4_000_000,
     ordered: bool = False,
     layouts: Mapping[int, FileLayout] | None = None,  # by node; default: row-major
+    sites: Sites | None = None,
 ) -> TaskGraph:
     """Lower a decomposition.
 
     ``ordered``: tiles are accumulated in the order of their keys, for reproducible bits. ``layouts``: how inputs are
-    stored in their files.
+    stored in their files. ``sites``: the devices that make the tiles; ``multi_device`` then adds the moves.
 
     Raises:
         TooLarge: more than ``max_tasks`` tasks.
     """
-    return _Lowering(decomposition, TaskColumns(decomposition.graph, machine, max_tasks, layouts or {}), ordered).run()
+    columns = TaskColumns(decomposition.graph, machine, max_tasks, layouts or {})
+    return _Lowering(decomposition, columns, ordered, sites).run()
 
 
 class _Lowering:
     """Columns under construction, and the tiles emitted so far."""
 
-    def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool) -> None:
+    def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool, sites: Sites | None) -> None:
         self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
+        self.sites, self.site_of = sites, dict[int, Callable[[Key], int]]()
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], OperandValue] = {}
@@ -96,7 +102,7 @@ class _Lowering:
         self.visible: dict[int, list[VisiblePart]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
             if isinstance(self.graph.nodes[i], ConcatNode):
-                self.visible[number] = self._output_parts(i)
+                self.visible[number] = visible_parts(self.graph, i, self.pieces)
                 for part in self.visible[number]:
                     self.stores.setdefault(part.operand, []).append((number, part))
             else:
@@ -168,11 +174,13 @@ class _Lowering:
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:
                 values, seen = yield from self._operands(i, e, k + inner)
-                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
+                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k), self._site(i, k + inner))
                 self._kernel(TaskKind.KERNEL, i, e, k + inner, v, values, seen)
                 self._store(i, k)
             return
-        accumulators = self._accumulators(i, e, inner=(0,) * (len(e.labels) - e.n_out))
+        first = (0,) * (len(e.labels) - e.n_out)
+        accumulators = self._accumulators(i, e, first)
+        split_sums = not self.ordered
         idle = self._idle(i, e, keys, steps)
         walks = tile_orders(self.outputs[i].counts, block, key, keys, len(steps))
         for inner, keys in zip(steps, walks, strict=True):
@@ -180,29 +188,40 @@ class _Lowering:
                 if k + inner in idle:
                     continue
                 values, seen = yield from self._operands(i, e, k + inner)
-                self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, accumulators.next_state(k), values, seen)
+                state = accumulators.next_state(k, self._site(i, k + (inner if split_sums else first)))
+                self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, state, values, seen)
         for k in reversed(keys):
-            state = accumulators.finalize(k)
+            state, site = accumulators.finalize(k)
             if not needs_finalize(e):
                 tiles[k] = state
             else:
-                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
-                inner = (0,) * (len(e.labels) - e.n_out)
-                self._kernel(TaskKind.FINALIZE, i, e, k + inner, v, (state,), (state,))
+                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k), site)
+                self._kernel(TaskKind.FINALIZE, i, e, k + first, v, (state,), (state,))
             self._store(i, k)
 
-    def _accumulators(self, i: int, e: Space, inner: Key) -> Accumulators:
-        """Return the states of node ``i``. ``inner``: the first tile along the aggregated labels."""
-        part = self.parts[i]
+    def _site(self, i: int, key: Key) -> int:
+        """Return the device of a tile of node ``i``'s label space."""
+        if self.sites is None:
+            return UNASSIGNED
+        if i not in self.site_of:
+            self.site_of[i] = self.sites.of_tiles(i, self.parts[i])
+        return self.site_of[i](key)
 
-        def new(key: Key) -> int:
-            nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + inner)])
-            return self.columns.new_value(ValueKind.STATE, i, self.outputs[i].box(key), nbytes)
+    def _accumulators(self, i: int, e: Space, first: Key) -> Accumulators:
+        """Return the states of node ``i``. ``first``: the first tile along the aggregated labels."""
+        part, out, sites = self.parts[i], self.outputs[i], self.sites
+
+        def new(key: Key, site: int) -> int:
+            nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + first)])
+            return self.columns.new_value(ValueKind.STATE, i, out.box(key), nbytes, site)
 
         def combine(key: Key, upper: int, lower: int) -> None:
-            self._kernel(TaskKind.COMBINE, i, e, key + inner, upper, (lower,), (lower,))
+            self._kernel(TaskKind.COMBINE, i, e, key + first, upper, (lower,), (lower,))
 
-        return Accumulators(splits_accumulation(e, part.counts), new, combine)
+        def owner(key: Key, group: Sequence[int]) -> int:
+            return group[0] if sites is None else sites.owner(i, out.box(key), group)
+
+        return Accumulators(splits_accumulation(e, part.counts), new, combine, owner)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))
@@ -360,24 +379,6 @@ class _Lowering:
             elif key not in self.tile[i]:
                 self._make_all(MissingOperand(i, key, None))
 
-    def _output_parts(self, i: int) -> list[VisiblePart]:
-        """Return the parts of a concatenation, nested ones resolved to nodes that are not concatenations."""
-        node = self._concat(i)
-        axes = tuple(range(len(node.shape)))
-        work = [VisiblePart(TensorPiece(i, axes, (0,) * len(axes)), tuple((0, n) for n in node.shape))]
-        found = []
-        while work:
-            part = work.pop()
-            inner = self.graph.nodes[part.operand]
-            if isinstance(inner, ConcatNode):
-                if part.operand not in self.pieces:
-                    self.pieces[part.operand] = ConcatPieces(self.graph, inner)
-                for p in reversed(self.pieces[part.operand].parts(part.within)):
-                    work.append(VisiblePart(composed(part.piece, p.piece), part.outside(p.box)))
-            else:
-                found.append(part)
-        return found
-
     def _concat(self, i: int) -> ConcatNode:
         node = self.graph.nodes[i]
         assert isinstance(node, ConcatNode)
@@ -385,8 +386,8 @@ class _Lowering:
 
     # Values.
 
-    def _tile_value(self, i: int, box: Box) -> int:
-        return self.columns.new_value(ValueKind.TILE, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
+    def _tile_value(self, i: int, box: Box, site: int = UNASSIGNED) -> int:
+        return self.columns.new_value(ValueKind.TILE, i, box, points(box) * self.graph.nodes[i].dtype.itemsize, site)
 
     def _view(self, i: int, box: Box) -> int:
         return self.columns.new_value(ValueKind.VIEW, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.core.errors import TooLarge
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.einsum import Box
-from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout, layout_of
 from einturnip.tiling.types import Decomposition
 
@@ -32,15 +33,18 @@ class TaskColumns:
         self.read_ptr, self.read, self.seen = array("q", [0]), array("i"), array("i")
         self.value_kind, self.value_node, self.value_nbytes = array("B"), array("i"), array("q")
         self.box_ptr, self.box = array("q", [0]), array("q")
+        self.devices_of: dict[int, int] = {}  # by value that has one
 
-    def new_value(self, kind: ValueKind, node: int, box: Box, nbytes: int) -> int:
-        """Add a value and return its id."""
+    def new_value(self, kind: ValueKind, node: int, box: Box, nbytes: int, device: int = UNASSIGNED) -> int:
+        """Add a value and return its id. ``device`` makes it; by default it is that of its first reader."""
         self.value_kind.append(kind)
         self.value_node.append(node)
         self.value_nbytes.append(nbytes)
         for bounds in box:
             self.box.extend(bounds)
         self.box_ptr.append(len(self.box))
+        if device != UNASSIGNED:
+            self.devices_of[len(self.value_kind) - 1] = device
         return len(self.value_kind) - 1
 
     def box_of(self, value: int) -> Box:
@@ -115,6 +119,12 @@ class TaskColumns:
                 largest[node] = max(largest.get(node, 0), layout.counts_nbytes(of.shape, extents, of.dtype.itemsize))
         return sum(largest.values())
 
+    def _device_column(self) -> NDArray[np.uint16]:
+        """Return the device of each value, empty if none has one."""
+        device = np.full(len(self.value_kind) if self.devices_of else 0, UNASSIGNED, np.uint16)
+        device[list(self.devices_of)] = list(self.devices_of.values())
+        return device
+
     def freeze(self, decomposition: Decomposition, ordered: bool = False) -> TaskGraph:
         """Return the graph."""
         read = _column(self.read, np.int32)
@@ -138,6 +148,7 @@ class TaskColumns:
             _column(self.box, np.int64),
             ordered,
             counts_nbytes=self._counts_nbytes(),
+            device=self._device_column(),
         )
 
 

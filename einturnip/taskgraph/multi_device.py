@@ -1,12 +1,8 @@
-"""Assigns the values of a task graph to several devices and inserts the moves between them.
+"""Places every value of a task graph on a device, and inserts the moves between devices.
 
-Values are assigned level by level (level 0 depends on nothing), the most work first, in groups of one value per device,
-each to the device where it has the fewest bytes to fetch; tiling.device_assignment defines the rule. Here it works on
-tasks directly, so that a graph of a million tasks takes time linear in its reads. All ops on one accumulator are on one
-device: its operands move, not its partial sums.
-
-A tile that another device reads is moved there once, just before its first use. A stored tile is moved if the other
-device has used it recently and the move is faster than its file; otherwise each device loads it.
+Tiles and states have the device that tiling.sites gave their kernels; loaded tiles and copied boxes are where they are
+first read. A tile that another device reads is moved there once, just before its first use. A stored tile is moved if
+the other device has used it recently and the move is faster than its file; otherwise each device loads it.
 """
 
 from __future__ import annotations
@@ -15,18 +11,16 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
-from einturnip.taskgraph.types import TaskGraph, TaskKind
-from einturnip.tiling.device_assignment import assigned
+from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind
 
 Ints = NDArray[np.int64]
-Places = NDArray[np.uint8]
-MAX_DEVICES = 64
+Places = NDArray[np.uint16]
 RECENT_TASKS = 32
 """A stored tile that a device used at most this many tasks ago may be moved from there instead of loaded again."""
 
@@ -35,100 +29,21 @@ def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
     """Return the graph on ``devices`` devices: each value has a device, and tasks read local values."""
     if devices == 1:
         return tasks
-    return _MoveInsertion(tasks, assign_values(tasks, devices), devices, machine).run()
+    return _MoveInsertion(tasks, devices_of_values(tasks), devices, machine).run()
 
 
-# --- assignment ---
-
-
-class _PlacedGroups(NamedTuple):
-    """Tasks assigned together: all that make one value.
-
-    ``of``: group of each value, -1 for loads and views.
-    """
-
-    of: Sequence[int]
-    work: NDArray[np.float64]
-    level: Ints
-    ptr: Ints
-    reads: Ints  # values, each once per group
-
-
-def assign_values(tasks: TaskGraph, devices: int) -> Places:
-    """Return the device of each value; for loaded values that of the first reader."""
-    groups = _groups(tasks)
-    n = len(groups.work)
-    nbytes = tasks.value_nbytes.astype(np.float64)
-    there = np.zeros((tasks.n_values, devices), bool)
-    where, load = np.zeros(n, np.int64), np.zeros(devices)
-    members: list[list[int]] = [[] for _ in range(n)]
-    for v, g in enumerate(groups.of):
-        if g >= 0:
-            members[g].append(v)
-    order = np.lexsort((np.arange(n), -groups.work, groups.level))
-    ends = [0, *(np.flatnonzero(np.diff(groups.level[order])) + 1).tolist(), n]
-    for begin, end in pairwise(ends):
-        for lo in range(begin, end, devices):
-            some = order[lo : min(lo + devices, end)].tolist()
-            reads = [groups.reads[groups.ptr[g] : groups.ptr[g + 1]] for g in some]
-            costs = np.array([nbytes[r] @ ~there[r] for r in reads])
-            work = groups.work[some]
-            found = assigned(costs, work, load)
-            load[found] += work
-            where[some] = found
-            for g, r, d in zip(some, reads, found.tolist(), strict=True):
-                there[r, d] = True
-                there[members[g], d] = True
-    device = np.append(where, 0)[np.array(groups.of, np.int64)]
-    return _with_loads(tasks, device).astype(np.uint8)
-
-
-def _groups(tasks: TaskGraph) -> _PlacedGroups:
-    """Return the groups by first task; the level of a group is one more than the highest that it reads.
-
-    States that join share a group: a move between devices would copy only one component of a state.
-    """
-    of = [-1] * tasks.n_values
-    work, level = array("d"), array("q")
-    reads: list[dict[int, None]] = []
-    kinds, values, seconds = tasks.kind.tolist(), tasks.value.tolist(), tasks.seconds.tolist()
-    into = [-1] * tasks.n_values  # by state, the one that it joins
-    for i in np.flatnonzero(tasks.kind == TaskKind.COMBINE).tolist():
-        into[tasks.read[tasks.read_ptr[i]]] = values[i]
-    for i, read in enumerate(_reads(tasks)):
-        kind, v = kinds[i], values[i]
-        if kind in (TaskKind.LOAD, TaskKind.STORE):
-            continue
-        root = v
-        while into[root] >= 0:
-            root = into[root]
-        if of[v] < 0:
-            of[v] = of[read[0]] if kind == TaskKind.FINALIZE else of[root]
-        if of[v] < 0:
-            of[v] = of[root] = len(work)
-            work.append(0.0)
-            level.append(0)
-            reads.append({})
-        g = of[v]
-        work[g] += seconds[i]
-        for r in read:
-            if of[r] != g:
-                reads[g][r] = None
-                if of[r] >= 0:
-                    level[g] = max(level[g], level[of[r]] + 1)
-    ptr = np.cumsum([0, *map(len, reads)]).astype(np.int64)
-    flat = np.fromiter((v for r in reads for v in r), np.int64, int(ptr[-1]))
-    return _PlacedGroups(of, np.array(work), np.array(level, np.int64), ptr, flat)
-
-
-def _with_loads(tasks: TaskGraph, device: Ints) -> Ints:
-    """Assign each loaded value to the device of its first reader other than a store."""
-    loaded = np.zeros(tasks.n_values, bool)
-    loaded[tasks.value[tasks.kind == TaskKind.LOAD]] = True
-    users = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
-    mine = loaded[tasks.read] & (tasks.kind[users] != TaskKind.STORE)
-    values, first = np.unique(tasks.read[mine], return_index=True)
-    device[values] = device[tasks.value[users[mine][first]]]
+def devices_of_values(tasks: TaskGraph) -> Places:
+    """Return the device of each value; of one without, that of its first reader other than a store."""
+    device = tasks.device.copy() if len(tasks.device) else np.full(tasks.n_values, UNASSIGNED, np.uint16)
+    readers = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
+    computing = tasks.kind[readers] != TaskKind.STORE
+    values, first = np.unique(tasks.read[computing], return_index=True)
+    task_of = np.full(tasks.n_values, -1, np.int64)
+    task_of[values] = readers[computing][first]
+    free = np.flatnonzero((device == UNASSIGNED) & (task_of >= 0))
+    for v in free[np.argsort(-task_of[free], kind="stable")].tolist():  # a reader is placed before what it reads
+        device[v] = device[tasks.value[task_of[v]]]
+    device[device == UNASSIGNED] = 0  # stored without being read
     return device
 
 
@@ -242,7 +157,7 @@ class _MoveInsertion:
             box_ptr=box_ptr,
             box=box,
             devices=self.devices,
-            device=np.array(self.device, np.uint8),
+            device=np.array(self.device, np.uint16),
             original=originals.astype(np.int32),
         )
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from einturnip.tiling.types import Box, Decomposition
 
 Ints = NDArray[np.int64]
+UNASSIGNED = 0xFFFF
+"""The device of a value that is where its first reader is."""
 
 
 class TaskKind(IntEnum):
@@ -106,7 +108,7 @@ class TaskGraph:
     ordered: bool = False
     repeats: int = 0
     devices: int = 1
-    device: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    device: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
     original: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     counts_nbytes: int = 0
 

@@ -162,6 +162,8 @@ class Elimination:
 
     def _add(self, f: CostFactor) -> None:
         """Add a term; a term of one variable is added to its own cost."""
+        if any(self.problem.rows[view.number] == 1 for view in f.scope):
+            f = self._without_constants(f)
         if len(f.scope) == 1:
             own, unary = f.scope[0], self.unary[f.scope[0].variable]
             memory = self.problem.memory.found
@@ -172,6 +174,15 @@ class Elimination:
         elif f.scope:
             for view in f.scope:
                 self.touching[view.variable].append(f)
+
+    def _without_constants(self, f: CostFactor) -> CostFactor:
+        """The term without the variables that it does not depend on: NumPy's arrays have at most 64 axes."""
+        rows, memory = self.problem.rows, self.problem.memory.found
+        kept = tuple(a for a, view in enumerate(f.scope) if rows[view.number] > 1)
+        key = id(f.table), kept
+        if key not in memory:
+            memory[key] = f.table.reshape([f.table.shape[a] for a in kept]), (), (f.table,)
+        return CostFactor(tuple(f.scope[a] for a in kept), memory[key][0])
 
     def _take(self, x: int) -> list[CostFactor]:
         """Remove and return the terms with ``x``."""

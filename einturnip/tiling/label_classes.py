@@ -34,6 +34,8 @@ MAX_SLICES = 4096
 # into other tiles at almost no cost, whereas halving a class of ten labels makes a node's tiles 2^10 times smaller.
 SMALL_NBYTES = 1 << 16
 MAX_ALIKE = 2
+# Tiles divide a call evenly if together they are longer by at most this part of it.
+NEARLY_EVENLY = 0.02
 
 
 def label_bounds(node: Node) -> tuple[int, ...]:
@@ -50,6 +52,7 @@ class LabelClasses:
     chunks. ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``tiled_last``
     those that are tiled last, ``whole`` those that are never tiled; ``notes`` lists hints that were not followed.
     ``separate`` are nodes with a computed operand that is not tiled like the labels that index it.
+    ``calls[class]``, where given, is an extent that tiles must divide nearly evenly: a site's part of the work.
     """
 
     of: tuple[tuple[int, ...], ...]
@@ -63,6 +66,19 @@ class LabelClasses:
     tiled_last: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
     separate: frozenset[int] = frozenset()
+    calls: Mapping[int, int] = field(default_factory=dict)
+
+    def dividing(self, c: int, extent: int) -> int:
+        """Return the largest tile of class ``c``, at most ``extent``, that divides its calls nearly evenly."""
+        call = self.calls.get(c)
+        if call is None:
+            return extent
+        count = -(-call // extent)
+        for unit in (math.lcm(16, self.steps[c]), math.lcm(8, self.steps[c])):
+            tile = -(-call // (count * unit)) * unit
+            if tile <= extent and (tile * count - call) <= NEARLY_EVENLY * call:
+                return tile
+        return min(extent, math.ceil(call / (count * self.steps[c])) * self.steps[c])
 
     def tiles(self, node: int, bounds: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
         """Return the tile extents along each label of a node for the class tile sizes ``tiles``."""

@@ -155,3 +155,24 @@ def composed(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
     for axis, lo in zip(outer.axes, inner.offsets, strict=True):
         offsets[axis] += lo
     return TensorPiece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
+
+
+def visible_parts(graph: EinGraph, node: int, pieces: dict[int, ConcatPieces]) -> list[VisiblePart]:
+    """Return the parts of a concatenation, nested ones resolved to nodes that are not concatenations.
+
+    ``pieces`` caches the pieces of each concatenation.
+    """
+    shape = graph.nodes[node].shape
+    work = [VisiblePart(TensorPiece(node, tuple(range(len(shape))), (0,) * len(shape)), tuple((0, n) for n in shape))]
+    found = []
+    while work:
+        part = work.pop()
+        inner = graph.nodes[part.operand]
+        if not isinstance(inner, ConcatNode):
+            found.append(part)
+            continue
+        if part.operand not in pieces:
+            pieces[part.operand] = ConcatPieces(graph, inner)
+        for p in reversed(pieces[part.operand].parts(part.within)):
+            work.append(VisiblePart(composed(part.piece, p.piece), part.outside(p.box)))
+    return found

@@ -53,7 +53,8 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
             for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
                 own_class, split = group.classes[p], max(1, math.ceil(e.bounds[p] / blocks / side))
                 step, chunk = graph.classes.steps[own_class], graph.classes.chunks[own_class]
-                changed[own_class] = even_extent(e.bounds[p], blocks * split, step, chunk)
+                even = even_extent(e.bounds[p], blocks * split, step, chunk)
+                changed[own_class] = graph.classes.dividing(own_class, even)
             yield tuple(changed)
 
 
@@ -106,7 +107,8 @@ def improved(
         for c in classes:
             count = -(-bounds[c] // best[c])
             counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
-            sizes = {even_extent(bounds[c], n, steps[c], chunks[c]) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
+            even = {even_extent(bounds[c], n, steps[c], chunks[c]) for n in counts if 1 <= n <= bounds[c]}
+            sizes = {graph.classes.dividing(c, n) for n in even} - {best[c]}
             for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
                 changed = (*best[:c], size, *best[c + 1 :])
                 evaluations -= 1

@@ -63,7 +63,8 @@ def thinner(graph: EquivalenceClasses, tiling: Tiling) -> Iterator[Tiling]:
         if not wide:
             return
         for c in wide:
-            tiles[c] = halve_extent(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
+            half = halve_extent(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
+            tiles[c] = graph.classes.dividing(c, half)
         working_set = max(graph.working_set_nbytes(g, tiles) for g in graph.groups)
         yield Tiling(tuple(tiles), working_set, kernel_calls(graph, tiles))
 
@@ -147,7 +148,7 @@ class _Search:
             self.group_calls[n] = calls
 
     def _halved(self, c: int) -> int:
-        return halve_extent(self.tiles[c], self.steps[c], self.chunks[c])
+        return self.graph.classes.dividing(c, halve_extent(self.tiles[c], self.steps[c], self.chunks[c]))
 
     def next_class(self) -> int | None:
         """Return the cheapest class among those that shrink the largest working set well; None at the end.

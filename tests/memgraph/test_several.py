@@ -18,14 +18,17 @@ from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.multi_device import on_devices
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tiling.sites import Sites
 
 from .cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from .test_build import drawn_order
 
 
-def tasks_of(name: str, tile: int) -> TaskGraph:
+def tasks_of(name: str, tile: int, devices: int = 1) -> TaskGraph:
     graph = graph_of(name)
-    return build_taskgraph(decomposed(graph, [[tile] * 9] * len(graph.nodes), 1 << 14), MACHINE)
+    sites = Sites(graph, devices) if devices > 1 else None
+    tasks = build_taskgraph(decomposed(graph, [[tile] * 9] * len(graph.nodes), 1 << 14), MACHINE, sites=sites)
+    return on_devices(tasks, devices, MACHINE)
 
 
 @pytest.mark.parametrize("devices", [2, 3])
@@ -34,7 +37,7 @@ def tasks_of(name: str, tile: int) -> TaskGraph:
 def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
     alone, inputs = tasks_of(name, tile), arrays(name)
     expected = evaluate(build(alone, 1 << 20, MACHINE), inputs)
-    tasks = on_devices(alone, devices, MACHINE)
+    tasks = tasks_of(name, tile, devices)
     check_taskgraph(tasks)
     stored = frozenset(range(len(tasks.decomposition.graph.outputs)))
     for capacity in (1 << 20, 4096, 1024, 768, 512, 384, 320, 256):
@@ -46,7 +49,8 @@ def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
             continue
         check(graph)
         found = evaluate(graph, inputs)
-        assert all(np.array_equal(found[k], expected[k]) for k in expected)
+        for k in expected:  # partial sums on several devices round differently
+            np.testing.assert_allclose(found[k], expected[k], rtol=1e-12)
         within = graph.read[graph.read[:, 0] == COMPUTE, 1] % graph.device_nbytes
         assert graph.peak_nbytes <= graph.device_nbytes <= capacity and within.max() < capacity
         assert 8 * graph.between_devices().sum() <= 7 * len(graph)
@@ -56,7 +60,7 @@ def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
 @given(name=st.sampled_from(sorted(PROGRAMS)), tile=st.integers(3, 5), devices=st.integers(2, 4), data=st.data())
 def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st.DataObject) -> None:
     inputs = arrays(name)
-    tasks = on_devices(tasks_of(name, tile), devices, MACHINE)
+    tasks = tasks_of(name, tile, devices)
     expected = evaluate(build(tasks, 1 << 20, MACHINE), inputs)
     graph = build(tasks, 4096, MACHINE)
     found = evaluate(graph, inputs, drawn_order(graph, data))
@@ -64,8 +68,7 @@ def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st
 
 
 def test_work_is_shared_out_and_a_tile_is_moved_once() -> None:
-    alone = tasks_of("product", 2)
-    tasks = on_devices(alone, 2, MACHINE)
+    tasks = tasks_of("product", 2, 2)
     kernels = (tasks.kind == TaskKind.ACCUMULATE) | (tasks.kind == TaskKind.KERNEL)
     work = np.bincount(tasks.device[tasks.value[kernels]], tasks.seconds[kernels])
     assert work.max() <= 1.1 * work.min()
@@ -76,6 +79,6 @@ def test_work_is_shared_out_and_a_tile_is_moved_once() -> None:
 
 
 def test_a_tile_read_on_another_device_is_found() -> None:
-    tasks = on_devices(tasks_of("product", 2), 2, MACHINE)
+    tasks = tasks_of("product", 2, 2)
     with pytest.raises(InternalError, match="on another device"):
         check_taskgraph(replace(tasks, device=1 - tasks.device[::-1]))

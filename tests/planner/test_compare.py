@@ -37,7 +37,7 @@ def graph_of(text: str, side: int = 2048) -> EinGraph:
 
 def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = None) -> PlanLowering:
     return PlanLowering(
-        equivalence_classes(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False, 1
+        equivalence_classes(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False
     )
 
 

@@ -17,20 +17,24 @@ def test_no_state_takes_too_many_things() -> None:
     for tiles in (1, MAX_ADDITIONS, MAX_ADDITIONS + 1, 5000):
         taken, made = Counter[int](), list[int]()
 
-        def new(key: tuple[int, ...], made: list[int] = made) -> int:
+        def new(key: tuple[int, ...], device: int, made: list[int] = made) -> int:
             made.append(len(made))
             return made[-1]
 
-        def join(key: tuple[int, ...], upper: int, lower: int, taken: Counter[int] = taken) -> None:
+        def combine(key: tuple[int, ...], upper: int, lower: int, taken: Counter[int] = taken) -> None:
             taken[upper] += 1
 
-        states = Accumulators(True, new, join)
-        for _ in range(tiles):
-            taken[states.next_state(())] += 1
-        last = states.finalize(())
-        assert max(taken.values()) <= MAX_ADDITIONS
-        assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
-        assert last == made[-1] if tiles <= MAX_ADDITIONS else last in made
+        for devices in (1, 3):
+            taken.clear()
+            made.clear()
+            states = Accumulators(True, new, combine, lambda key, group: group[-1])
+            for tile in range(tiles):
+                taken[states.next_state((), tile % devices)] += 1
+            last, owner = states.finalize(())
+            assert owner == min(devices, tiles) - 1
+            assert max(taken.values()) <= MAX_ADDITIONS + devices - 1
+            assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
+            assert last in made
 
 
 def test_a_plan_of_many_tiles_is_right_and_proven(tmp_path: Path) -> None:

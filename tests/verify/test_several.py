@@ -9,6 +9,7 @@ import pytest
 from einturnip.memgraph.build import build
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.multi_device import on_devices
+from einturnip.tiling.sites import Sites
 from einturnip.verify.types import Rule
 from tests.memgraph.cases import MACHINE, PROGRAMS, decomposed, graph_of
 
@@ -17,7 +18,7 @@ from .plans import Json, rules, text_of, verdict_of
 
 def plan_over(name: str, devices: int, capacity: int) -> Json:
     graph = graph_of(name)
-    tasks = build_tasks(decomposed(graph, [[3, 2, 3]] * 12, 1500), MACHINE)
+    tasks = build_tasks(decomposed(graph, [[3, 2, 3]] * 12, 1500), MACHINE, sites=Sites(graph, devices))
     found: Json = json.loads(text_of(build(on_devices(tasks, devices, MACHINE), capacity, MACHINE, frozenset((0, 1)))))
     return found
 

@@ -80,7 +80,7 @@ def _stored(tensor: TileArgument) -> str:
 def _point(made: KernelArguments, einsum: Einsum, packs: dict[int, str] | None) -> list[str]:
     """The result at one point, to its place or into the pack."""
     if made.mode == "combine":
-        assert einsum.aggregation is not None and einsum.aggregation.op != "pick"  # memory has no mark of a pick's hit
+        assert einsum.aggregation is not None
         lower = states.load_state(einsum.aggregation, "s", made.operands, local)
         return [*lower, *states.accumulate_state(einsum.aggregation, "s", made.outs, local)]
     if made.mode == "finalize" and einsum.aggregation is not None:

@@ -44,7 +44,7 @@ def load_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgume
     lines = [f"{state_type(aggregation)} {name};"]
     for field, tensor, dtype in zip("ab", tensors, _registers(aggregation), strict=False):
         lines.append(f"{name}.{field} = to<{ctype(dtype)}>(f, {tensor.load(at)});")
-    return [*lines, f"{name}.hit = true;"] if aggregation.op == "pick" else lines
+    return [*lines, f"{name}.hit = is_nonzero({name}.a);"] if aggregation.op == "pick" else lines
 
 
 def store_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:

@@ -178,6 +178,9 @@ def combine(assembler: Assembler, section: int, einsum: Einsum, state: Sequence[
     other = [graph.input(r, d, out) for r, d in zip(part, aggregation.state, strict=True)]
     if aggregation.op == "logsumexp":
         roots = _combine_logsumexp(graph, mine, other, aggregation.state[0])
+    elif aggregation.op == "pick":  # at most one state has a value; the others are 0
+        zero = graph.number(0, aggregation.state[0])
+        roots = [graph.select(graph.apply("not_equal", other[0], zero, dtype=BOOL), other[0], mine[0])]
     else:
         take = _prefer(graph, aggregation, mine, other)
         roots = [graph.select(take, b, a) for a, b in zip(mine, other, strict=True)]

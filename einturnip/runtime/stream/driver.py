@@ -111,7 +111,7 @@ class StreamEngine:
         self._in_use = 0
         self.device.use()
         self._ahead = [self.device.now() - device.now() for device in devices]  # of each device's clock
-        self._of = graph.op_devices().tobytes()
+        self._of = graph.op_devices()
         self._between = graph.between_devices()
         self.transfers = transfers
         self._news: deque[OpEnded | OpIssued] = deque()
@@ -131,7 +131,7 @@ class StreamEngine:
 
     def start(self, op: int) -> None:
         """See Engine."""
-        flight = _OpInFlight(self.graph[op], next(self._numbers), self._of[op])
+        flight = _OpInFlight(self.graph[op], next(self._numbers), int(self._of[op]))
         self._flights[op] = flight
         kind = flight.op.kind
         if kind.lane == Lane.COMPUTE:

@@ -104,7 +104,7 @@ def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
     modes += ("combine",) if isinstance(space, Region) and not space.of_rows else ()
     for mode in modes:
         yield generate(space, mode)
-    if isinstance(space, Einsum) and space.aggregation is not None and space.aggregation.op != "pick":
+    if isinstance(space, Einsum) and space.aggregation is not None:
         yield generate(space, "combine")
     if isinstance(space, Einsum) and space.aggregation is None and space.n_out:
         rows = [tuple(1 if a == len(s) - 1 else 256 for a in range(len(s))) for s in space.accesses]

@@ -43,11 +43,11 @@ def whole(cases: list[Drawn], scratch: Path) -> None:
 
 
 def tiled(cases: list[Drawn], scratch: Path) -> None:
-    """Each einsum tile by tile: accumulate two states (of a pick one), combine them, finalize."""
+    """Each einsum tile by tile: accumulate two states, combine them, finalize."""
     cases = [c for c in cases if c.einsum.aggregation is not None]
-    joins = [generate(c.einsum, "combine") if c.einsum.aggregation.op != "pick" else None for c in cases]
+    joins = [generate(c.einsum, "combine") for c in cases]
     pairs = [(generate(c.einsum, "accumulate"), generate(c.einsum, "finalize")) for c in cases]
-    emulator = Emulator([k for of in (*pairs, joins) for k in of if k is not None], scratch)
+    emulator = Emulator([k for of in (*pairs, joins) for k in of], scratch)
     for n, (c, (accumulate, finalize), join) in enumerate(zip(cases, pairs, joins, strict=True)):
         e, falling = c.einsum, bool(n % 2)
         out = np.full(e.shape, 7).astype(e.dtype.numpy)
@@ -56,14 +56,13 @@ def tiled(cases: list[Drawn], scratch: Path) -> None:
             lower, upper = (
                 tuple(np.full((*shape, 2), 9).astype(d.numpy)[..., 0] for d in e.state_dtypes) for _ in range(2)
             )
-            half = len(boxes) // 2 if join is not None else len(boxes)
+            half = len(boxes) // 2
             for i, box in enumerate(boxes):
                 extents, origins = [b - a for a, b in box], [a for a, _ in box]
                 state, first = (upper, i == 0) if i < half else (lower, i == half)
                 emulator.call(accumulate, extents, state, parts(e, c.operands, box), origins, first, falling)
             extents, origins = [*shape, *e.bounds[e.n_out :]], [0] * len(e.bounds)
-            if join is not None:
-                emulator.call(join, extents, upper, lower, origins, half == 0, falling)
+            emulator.call(join, extents, upper, lower, origins, half == 0, falling)
             part = out[(*(slice(*r) for r in kept), ...)]
             emulator.call(finalize, extents, [part], upper, origins, falling=falling)
         close(out, evaluate_einsum(e, c.operands)[0])

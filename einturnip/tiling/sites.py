@@ -1,0 +1,118 @@
+"""Divides the work of a graph among sites, places with a memory of their own, by EinDecomp.
+
+In: an EinGraph and the number of sites. Out: for every tile of every node, the site that makes it.
+EinDecomp cuts each node into one call per site, and ``device_assignment`` gives each call a site such that few bytes
+move. The tiles of a plan are smaller than the calls, because they fit a memory: a tile belongs to the call that
+contains its centre. A sum that is cut among sites has a partial state on each. The sites of such a group take turns in
+combining them, readers of the total first, so that all receive as many bytes (a reduce-scatter).
+
+Sources: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682); Thakur, Rabenseifner, Gropp, Optimization of Collective
+Communication Operations in MPICH (2005), for the reduce-scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
+from einturnip.tiling.device_assignment import place, readers_of_atoms
+from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.label_classes import LabelClasses
+from einturnip.tiling.types import Partitioning
+
+Key = tuple[int, ...]
+Ints = NDArray[np.int64]
+
+MAX_PARTS = 16
+"""Maximum number of tiles along one label of a call, when one tile size has to serve calls of several sizes."""
+CLOSE = 0.02
+"""A tile divides a call if the multiple nearest to the call's extent differs by at most this part of it."""
+
+
+class Sites:
+    """The sites of a graph's tiles. ``calls``: by node, how EinDecomp cuts its labels into calls."""
+
+    def __init__(self, graph: EinGraph, count: int) -> None:
+        self.graph, self.count = graph, count
+        self.decomposition = eindecomp(graph, count)
+        self.calls = self.decomposition.partitionings
+        placed = place(self.decomposition, count)
+        self._site: dict[int, Ints] = {}
+        self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
+        for i, calls in placed.flow.calls.items():
+            site = np.zeros(math.prod(max(1, n) for n in self.calls[i].counts), np.int64)
+            if calls.keys:
+                site[self._flat(i, np.array(calls.keys, np.int64).reshape(len(calls.keys), -1))] = placed.of[i]
+            self._site[i] = site
+            self._readers[i] = placed.flow.tensors[i].points, readers_of_atoms(placed, i)
+        self._turn: dict[Key, int] = {}
+
+    def of_tiles(self, node: int, part: Partitioning) -> Callable[[Key], int]:
+        """Return the function from the key of a tile of ``part`` to its site."""
+        counts = self.calls[node].counts
+        strides = [math.prod(max(1, n) for n in counts[p + 1 :]) for p in range(len(counts))]
+        steps = [
+            (_containing(self.calls[node], part, p) * stride).tolist() for p, stride in enumerate(strides)
+        ]  # by label and tile along it
+        site = self._site[node].tolist()
+        return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
+
+    def owner(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> int:
+        """Return the site of ``group`` that combines the partial states of an output tile, a reader if one is."""
+        points, readers = self._readers[node]
+        row = 0
+        for (lo, hi), ends in zip(box, points, strict=True):
+            row = row * (len(ends) - 1) + int(np.searchsorted(ends, (lo + hi) // 2, side="right")) - 1
+        reading = [s for s in group if readers[row, s]] if len(readers) else []
+        among = tuple(reading or group)
+        turn = self._turn[among] = self._turn.get(among, -1) + 1
+        return among[turn % len(among)]
+
+    def _flat(self, node: int, keys: Ints) -> Ints:
+        flat = np.zeros(len(keys), np.int64)
+        for p, n in enumerate(self.calls[node].counts):
+            flat = flat * max(1, n) + keys[:, p]
+        return flat
+
+
+def _containing(calls: Partitioning, part: Partitioning, label: int) -> Ints:
+    """Return for each tile of ``part`` along a label the call that contains its centre."""
+    n, bound = max(1, part.counts[label]), part.bounds[label]
+    starts = np.arange(n, dtype=np.int64) * part.tiles[label]
+    centres = (starts + np.minimum(starts + part.tiles[label], max(bound, 1))) // 2
+    found: Ints = np.minimum(centres // calls.tiles[label], max(1, calls.counts[label]) - 1)
+    return found
+
+
+def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
+    """Return the classes with largest tiles that divide the calls, so that few tiles belong to two calls."""
+    extents: dict[int, set[Fraction]] = {}
+    for i, node in enumerate(sites.graph.nodes):
+        if not isinstance(node, EinsumNode | ConcatNode):
+            continue
+        cut, ratios = sites.calls[i], classes.ratios.get(i)
+        for p, (c, tile, bound) in enumerate(zip(classes.of[i], cut.tiles, cut.bounds, strict=True)):
+            if tile < bound:
+                extents.setdefault(c, set()).add(Fraction(tile) / (1 if ratios is None else ratios[p]))
+    coarsest, calls = list(classes.coarsest), dict[int, int]()
+    for c, found in extents.items():
+        if c not in classes.fixed and c not in classes.whole:
+            calls[c] = _common_tile(found, classes.steps[c])
+            coarsest[c] = min(coarsest[c], calls[c])
+    return replace(classes, coarsest=tuple(coarsest), calls=calls)
+
+
+def _common_tile(extents: set[Fraction], step: int) -> int:
+    """Return the largest tile, a multiple of ``step``, that divides all extents, or comes closest to that."""
+
+    def error(tile: int) -> Fraction:
+        return max(abs(e - max(1, round(e / tile)) * tile) / e for e in extents)
+
+    tiles = [max(1, math.ceil(min(extents) / n / step)) * step for n in range(1, MAX_PARTS + 1)]
+    return next((tile for tile in tiles if error(tile) <= CLOSE), min(tiles, key=error))

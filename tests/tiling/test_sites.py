@@ -1,0 +1,141 @@
+"""The division of work among sites: bytes as EinDecomp counts them, balance, and the answer of one site."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import einturnip as et
+from einturnip.compiler import PlannedProgram
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import OpKind
+from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.label_classes import label_classes
+from einturnip.tiling.movement import moved
+from einturnip.tiling.sites import Sites, align
+
+PROGRAMS = {
+    "product": (
+        "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n",
+        dict(n=1200, k=1200, m=1200),
+    ),
+    "long sum": (
+        "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n",
+        dict(n=60, k=90000, m=40),
+    ),
+    "chain": (
+        "input A : f64[n, k], B : f64[k, m], E : f64[m, l]\nD[i, j] = A[i, k] * B[k, j]\nC[i, h] = D[i, j] * E[j, h]\n"
+        "output C\n",
+        dict(n=600, k=800, m=700, l=500),
+    ),
+    "ladder": (
+        "input W : f64[v, v, v, v], T : f64[o, o, v, v]\nR[i,j,a,b] = sum[c,d] W[a,b,c,d] * T[i,j,c,d]\noutput R\n",
+        dict(o=12, v=30),
+    ),
+    "mttkrp": (
+        "input X : f64[i, j, k], B : f64[j, r], C : f64[k, r]\nM[i, r] = sum[j, k] X[i, j, k] * B[j, r] * C[k, r]\n"
+        "output M\n",
+        dict(i=120, j=110, k=130, r=16),
+    ),
+    "attention": (
+        "input Q : f64[h, s, d], K : f64[h, t, d], V : f64[h, t, d]\nS[h, s, t] = sum[d] Q[h, s, d] * K[h, t, d]\n"
+        "P[h, s, t] = exp(S[h, s, t] - max[t] S[h, s, t])\n"
+        "O[h, s, d] = (sum[t] P[h, s, t] * V[h, t, d]) / (sum[t] P[h, s, t])\noutput O\n",
+        dict(h=8, s=256, t=256, d=32),
+    ),
+}
+
+
+def planned(text: str, dims: dict[str, int], sites: int, arena: int, **options: Any) -> PlannedProgram:
+    device = "sim:" + ",".join(map(str, range(1, sites + 1))) if sites > 1 else "cpu"
+    plan = et.compile(text, dims=dims).plan(device=device, arena=arena, workers=1, **options)
+    found: PlannedProgram = plan._job.planned
+    return found
+
+
+def arrays(text: str, dims: dict[str, int]) -> dict[str, NDArray[np.float64]]:
+    rng = np.random.default_rng(7)
+    nodes = planned(text, dims, 1, 4 << 20).graph.nodes
+    return {node.name: rng.standard_normal(node.shape) for node in nodes if isinstance(node, InputNode)}
+
+
+def traffic(plan: PlannedProgram, sites: int) -> tuple[int, list[int], list[float]]:
+    """Bytes between sites and of first reads; those that enter each site; kernel seconds of each."""
+    graph, arriving, first = plan.memgraph, [0] * sites, set[tuple[Any, ...]]()
+    device, between = graph.op_devices(), graph.between_devices()
+    seconds = [0.0] * sites
+    for op in graph:
+        here = int(device[op.id])
+        if between[op.id]:
+            arriving[here] += op.reads[0].nbytes
+        elif op.kind == OpKind.LOAD:
+            value = graph.taskgraph.get_value(op.writes[0].value)
+            if (value.node, value.box, here) not in first:
+                first.add((value.node, value.box, here))
+                arriving[here] += value.nbytes
+        elif op.kind == OpKind.KERNEL:
+            seconds[here] += op.seconds
+    return sum(arriving), arriving, seconds
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4, 8])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bytes_are_those_that_eindecomp_counts(name: str, sites: int) -> None:
+    text, dims = PROGRAMS[name]
+    plan = planned(text, dims, sites, 4 << 20)
+    total, arriving, seconds = traffic(plan, sites)
+    assert total <= 1.05 * moved(eindecomp(plan.graph, sites)).total
+    if name in ("product", "long sum", "ladder"):
+        assert max(arriving) <= 1.1 * sum(arriving) / sites
+        assert max(seconds) <= 1.1 * sum(seconds) / sites
+
+
+@pytest.mark.parametrize("sites", [2, 3, 5])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_answer_is_that_of_one_site(name: str, sites: int) -> None:
+    text, dims = PROGRAMS[name]
+    dims = {k: max(2, n // 10) for k, n in dims.items()}
+    program = et.compile(text, dims=dims)
+    data = arrays(text, dims)
+    (expected,) = dict(program(**data)).values()
+    for arena in ("64KiB", "16KiB", "1MiB"):
+        (found,) = dict(
+            program.plan(data=data, device="sim:" + ",".join("123456"[:sites]), arena=arena, workers=1).run()
+        ).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_reproducible_results_do_not_depend_on_the_number_of_sites() -> None:
+    text, dims = PROGRAMS["long sum"]
+    dims = dict(n=60, k=50000, m=40)
+    program = et.compile(text, dims=dims)
+    data = arrays(text, dims)
+    digests = set[str]()
+    for device in ("cpu", "sim:1,2", "sim:1,2,3", "sim:1,2,3,4"):
+        plan = program.plan(data=data, device=device, arena="4MiB", workers=1, reproducible=True)
+        digests.add(hashlib.sha256(dict(plan.run())["C"].tobytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_a_tile_size_divides_the_parts_of_all_sites() -> None:
+    graph = planned(*PROGRAMS["chain"], 1, 4 << 20).graph
+    sites = Sites(graph, 6)
+    classes = align(label_classes(graph), sites)
+    for i, calls in enumerate(sites.calls):
+        for c, tile, bound in zip(classes.of[i], calls.tiles, calls.bounds, strict=True):
+            if tile < bound and c in classes.calls:
+                own = classes.coarsest[c]
+                assert abs(round(tile / own) * own - tile) <= 0.02 * tile + 1
+                assert all(classes.dividing(c, n) <= n for n in range(1, own + 1))
+
+
+def test_a_statement_of_many_operands_is_divided() -> None:
+    inputs = "".join(f"input X{i} : f64[n]\n" for i in range(80))
+    terms = " + ".join(f"exp(X{i}[a])" for i in range(80))
+    plan = planned(inputs + f"Y[a] = {terms}\noutput Y\n", {"n": 400}, 2, 1 << 20)
+    _, arriving, _ = traffic(plan, 2)
+    assert sum(arriving) == 80 * 400 * 8 and max(arriving) == min(arriving)
