@@ -1,8 +1,8 @@
-"""Makespan of each dispatch against the noise of transfers and the budget, with 95% intervals over seeds, as an SVG.
+"""Makespan of each dispatch policy against transfer noise and budget, with 95% intervals, as an SVG.
 
     python docs/studies/dispatch.py docs/studies/dispatch.svg [--machine p100] [--seeds 30]
 
-Also prints the figures as a Markdown table. The graphs are those of the default policy; noise is on transfers alone.
+Also prints the figures as a Markdown table. The graphs are those of the default policy; only transfers have noise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDTH, HEIGHT, LEFT, TOP = 250, 190, 46, 34
 def measured(
     work: Workload, machine: DescribedMachine, share: float, seeds: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """For each dispatch and jitter the mean makespan over the kernels' sum, and half its 95% interval."""
+    """Mean makespan relative to the kernels' sum by policy and jitter, with half its 95% interval."""
     budget = int(work.peak * share)
     graph = place(work.tasks(budget), machine, MemoryBudgets(budget, machine.memory["host"]), DefaultPolicy())
     names, lanes = lanes_of(graph, machine)
@@ -57,7 +57,7 @@ def panel(
     top: float,
     jitters: Sequence[float] = JITTERS,
 ) -> list[str]:
-    """One chart: a line and its band for each dispatch."""
+    """One chart: a line and its band for each dispatch policy."""
     high, low = max(top, 1.1), 1.0
 
     def x(jitter: float) -> float:

@@ -1,11 +1,11 @@
-"""Makespan of each dispatch on this host, with transfers held back by drawn delays, as an SVG.
+"""Makespan of each dispatch policy on this host, with random delays of transfers, as an SVG.
 
     python docs/studies/dispatch_host.py docs/studies/dispatch_host.svg --parts FOLDER [--seeds 8] [--seconds 50]
 
-Kernels run as they do in any run, on one thread a core. A transfer does what it does, and then its thread sleeps until
-so many seconds have passed as its bytes take on a link of RATE bytes a second, times a log-normal factor of mean one,
-the same under every dispatch. The plans are the builder's, which runs on a host follow. Each run's seconds are kept in
-FOLDER; no run is begun after ``--seconds``, and the next call goes on. Prints Markdown once all runs are there.
+Kernels run as usual, on one thread per core. A transfer does its work, and then its thread sleeps until the transfer
+has lasted as long as on a link of RATE bytes per second, times a log-normal factor of mean one, the same under every
+policy. The plans are those of ``einturnip run``. Each run's seconds are stored in FOLDER; no run begins after
+``--seconds``, and the next call resumes. Prints Markdown when all runs are complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ IS_TRANSFER = np.array([kind.lane != Lane.COMPUTE for kind in OpKind])
 
 @dataclass(eq=False)
 class Ready:
-    """A plan and all that its runs take; ``graph`` has the seconds that its ops take here."""
+    """A plan and everything that its runs need; ``graph`` has the measured seconds of its ops."""
 
     graph: MemGraph
     standing: RunResources
@@ -63,7 +63,7 @@ class Ready:
     least: float
 
     def run(self, way: DispatchPlan, delays: list[float] | None) -> tuple[float, np.ndarray]:
-        """Seconds of a run, and those of each op."""
+        """Seconds of a run, and of each op."""
         outputs = self.graph.taskgraph.decomposition.graph
         sinks = [
             array_sink(np.empty(outputs.nodes[i].shape, outputs.nodes[i].dtype.numpy), name, outputs.nodes[i].shape,
@@ -79,7 +79,7 @@ class Ready:
 
 
 def delayed(execute: Callable[[int], None], delays: list[float]) -> Callable[[int], None]:
-    """An op takes its delay at least."""
+    """Each op takes at least its delay."""
 
     def run(op: int) -> None:
         until = time.perf_counter() + delays[op]
@@ -91,7 +91,7 @@ def delayed(execute: Callable[[int], None], delays: list[float]) -> Callable[[in
 
 
 def ready(name: str, share: float) -> Ready:
-    """The program planned; kernels compiled and timed by runs without delays."""
+    """Plan the program; compile and time its kernels by runs without delays."""
     text = (FOLDER / f"{name}.ein").read_text()
     for there, here in PROGRAMS[name]:
         assert there in text
@@ -134,12 +134,12 @@ def delays(graph: MemGraph, jitter: float, seed: int) -> list[float]:
 
 
 def runs(seeds: int) -> Iterator[tuple[str, float, float, int]]:
-    """Program, budget, noise and seed of the runs; the ways take turns within each."""
+    """Program, budget, noise and seed of the runs; the policies alternate within each."""
     return product(PROGRAMS, SHARES, JITTERS, range(seeds))
 
 
 def measure(folder: Path, seeds: int, seconds: float) -> bool:
-    """Do the runs that are missing; False where time ended first."""
+    """Do the missing runs; False if time ended first."""
     folder.mkdir(parents=True, exist_ok=True)
     until, made = time.monotonic() + seconds, dict[tuple[str, float], Ready]()
     for name, share, jitter, seed in runs(seeds):
@@ -183,7 +183,7 @@ def main() -> None:
                     half = 1.96 * float(spans.std(ddof=1)) / len(spans) ** 0.5
                     found[way].append((float(spans.mean()), half))
                 cells = [f"{found[way][-1][0]:.3f} ± {found[way][-1][1]:.3f}" for way in WAYS]
-                for way in others:  # by seed: the machine is not as fast in each of them
+                for way in others:  # by seed, because the speed of the machine varies between seeds
                     over = np.array([100 * (s["seconds"][way] / s["seconds"]["free"] - 1) for s in seen])
                     cells.append(f"{over.mean():.1f} ± {1.96 * over.std(ddof=1) / len(over) ** 0.5:.1f}%")
                 print(f"| {name} | {share:.0%} | {jitter:g} | {' | '.join(cells)} |", flush=True)

@@ -1,6 +1,8 @@
-"""The default policy against the optimum of an integer program, on drawn small programs. Prints a summary.
+"""The default policy compared with the optimum of an integer program, on random small programs.
 
-python docs/studies/optimum.py [--graphs 200] [--machine p100]
+    python docs/studies/optimum.py [--graphs 200] [--machine p100]
+
+Prints a summary.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ AMPLE = 1 << 46
 
 
 def drawn(seed: int) -> TaskGraph:
-    """A program of 6 to 14 products and sums of matrices of four sizes, each tensor whole."""
+    """A program of 6 to 14 products and sums of matrices of four sizes, each tensor in one tile."""
     rng = np.random.default_rng(seed)
     shapes: list[str] = ["".join(rng.choice(list(SIZES), 2, replace=False)) for _ in range(rng.integers(3, 7))]
     text = "dim " + ", ".join(f"{k} = {n}" for k, n in SIZES.items()) + "\n"
@@ -57,7 +59,7 @@ def drawn(seed: int) -> TaskGraph:
 
 
 def whole(text: str) -> TaskGraph:
-    """The tasks of a program whose tensors are not cut."""
+    """The tasks of a program whose tensors are not tiled."""
     graph = rewrite(build_graph(compile_text(text, "drawn.ein"), {}, {}, {}), None)
     together = equivalence_classes(graph, label_classes(graph))
     return build_tasks(
@@ -66,9 +68,9 @@ def whole(text: str) -> TaskGraph:
 
 
 def compared(seed: int, machine: DescribedMachine) -> tuple[float, float, float] | None:
-    """Seconds of the optimum, of its plan when simulated, and of ours; None where nothing has to leave.
+    """Seconds of the optimum, of its simulated plan, and of ours; None if nothing must leave.
 
-    Ours is run in free order and as streams in the program's order; the better of the two counts, as in the table.
+    Ours runs in free order and as streams in program order; the better of the two counts, as in the table.
     """
     tasks = drawn(seed)
     ample = trace(tasks, machine, MemoryBudgets(AMPLE, AMPLE))

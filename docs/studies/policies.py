@@ -1,10 +1,10 @@
-"""Offload policies on the same kernels and the same simulated machine. Prints the tables of docs/studies/policies.md.
+"""Compares offload policies in simulation; prints the tables of docs/studies/policies.md.
 
     python docs/studies/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
-                                       [--parts FOLDER] [--seconds 90]
+    [--parts FOLDER] [--seconds 90]
 
-With ``--parts`` each cell is kept in FOLDER once it is found; with ``--seconds`` no cell is begun after that time, and
-the next run goes on where this one ended. Cells are of the code that found them: a new table takes an empty folder.
+With ``--parts`` each cell is stored in FOLDER; with ``--seconds`` no cell begins after that time, and the next run
+resumes. Stored cells are of the code that computed them: use an empty folder for a new table.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ FOLDER = Path(__file__).parent / "programs"
 WORKLOADS = ("gemm_chain", "attention", "mlp_training", "llama", "tensor_network")
 SHARES = (0.9, 0.5, 0.25, 0.12)
 JITTERS = (0.0, 0.3, 1.0)
-# A kernel holds at most this share of the bytes that the program wants at one time, so that the smallest budget holds
+# A kernel uses at most this share of the program's peak, so that the smallest budget holds a few.
 # a few of them.
 WORKING_SET = 0.04
 AMPLE = 1 << 46
-# The builder is the one that ``einturnip run`` uses on a host.
+# The builder is the policy of ``einturnip run`` on a host.
 NAMES = ("builder", *POLICIES)
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A program, how it is cut, and the most bytes that it wants at one time."""
+    """A program, its tiling, and its peak bytes."""
 
     name: str
     together: EquivalenceClasses
@@ -80,12 +80,12 @@ def tasks_of(work: Workload, capacity: int) -> TaskGraph:
 
 @cache
 def workload(name: str, machine: DescribedMachine) -> Workload:
-    """The program of that name in the coarsest cut whose working sets are small enough."""
+    """The program of that name in the coarsest tiling with small enough working sets."""
     return cut_finely(name, (FOLDER / f"{name}.ein").read_text(), machine)
 
 
 def cut_finely(name: str, text: str, machine: DescribedMachine) -> Workload:
-    """A program in the coarsest cut whose working sets are small enough."""
+    """A program in the coarsest tiling with small enough working sets."""
     graph = rewrite(build_graph(compile_text(text, f"{name}.ein"), {}, {}, {}), None)
     fused = fuse(graph, EinsumInterner(), None)
     together = equivalence_classes(fused, label_classes(fused))
@@ -98,7 +98,7 @@ def cut_finely(name: str, text: str, machine: DescribedMachine) -> Workload:
 
 @cache
 def unlimited(work: Workload, machine: DescribedMachine, jitter: float, seed: int) -> float:
-    """Least makespan where the device holds everything: inputs come once, outputs leave once, in any of the orders."""
+    """Minimum makespan if everything fits: inputs are loaded once, outputs stored once, over all orders."""
     capacities = (AMPLE, *(int(work.peak * share) for share in SHARES))
     noise = TimingNoise(jitter, jitter, seed)
     return min(simulated(all_held(work, machine, c), machine, noise).makespan for c in capacities)
@@ -112,14 +112,14 @@ def all_held(work: Workload, machine: DescribedMachine, capacity: int) -> MemGra
 
 
 def placed(work: Workload, machine: DescribedMachine, share: float, policy: str) -> MemGraph | None:
-    """The memory graph within ``share`` of the peak, proved; None where the policy cannot."""
+    """The memory graph within ``share`` of the peak, proved; None if the policy fails."""
     budget = int(work.peak * share)
     tasks = work.tasks(budget)
     seen = trace(tasks, machine, MemoryBudgets(budget, machine.memory["host"]))
     try:
         match policy:
             case "builder":
-                outputs = frozenset(range(len(tasks.decomposition.graph.outputs)))  # what is stored can be read again
+                outputs = frozenset(range(len(tasks.decomposition.graph.outputs)))  # stored outputs can be read again
                 graph = priced(build(tasks, budget, Machine(), outputs), machine)
             case "ours":
                 graph = place_default(seen)
@@ -132,14 +132,14 @@ def placed(work: Workload, machine: DescribedMachine, share: float, policy: str)
 
 
 def simulated(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise) -> Simulation:
-    """The better of free order and streams in the program's order."""
+    """The better of free order and streams in program order."""
     runs = (simulate_on(graph, machine, way, noise) for way in (free_order, fixed))
     return min(runs, key=lambda s: s.makespan)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One policy in one budget: percent of unlimited speed by jitter, bytes over the bound, shares of the time lost."""
+    """One policy in one budget: speed by jitter, bytes over the bound, shares of the lost time."""
 
     policy: str
     percent: tuple[float, ...]
@@ -167,14 +167,14 @@ def row(work: Workload, machine: DescribedMachine, share: float, policy: str, se
 
 
 class OutOfTime(Exception):
-    """No further cell may be begun."""
+    """True if no further cell may begin."""
 
 
 @dataclass
 class Parts:
-    """The rows found so far, by program, machine, budget, policy and number of seeds; in files where there is a folder.
+    """The rows computed so far, by program, machine, budget, policy and number of seeds; stored in files.
 
-    ``until``: the clock's time after which no row is begun.
+    ``until``: time of the clock after which no row begins.
     """
 
     folder: Path | None
@@ -197,7 +197,7 @@ class Parts:
 
 
 def table(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> None:
-    """Print the tables of one program, and to standard error each cell in which ours is not within 2% of the first."""
+    """Print the tables of one program; cells where ours is over 2% off the best go to standard error."""
     tasks = work.tasks(AMPLE)
     rows = {(p, share): parts.row(work, machine, share, p, seeds) for share in SHARES for p in policies}
     print(f"\n### {work.name}\n\n{len(tasks):,} tasks; {work.peak / 2**20:,.0f} MiB are wanted at one time.\n")
@@ -222,7 +222,7 @@ def speed(found: Row | None) -> str:
 
 
 def waits(found: Row | None) -> str:
-    """Bytes over the bound; percent of the time lost to each cause."""
+    """Bytes over the bound; percent of the lost time by cause."""
     if found is None:
         return "-"
     return f"{found.bytes_over_bound:.2f}; " + " ".join(f"{found.stalls[cause]:.0f}" for cause in CAUSES)

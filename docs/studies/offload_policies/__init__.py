@@ -1,10 +1,10 @@
-"""Offload policies from the literature and our own, all placed by one walk.
+"""Offload policies from the literature and our own, all with one placement walk.
 
 In: a TaskGraph, a described machine, bytes of each memory, and a policy. Out: a MemGraph, from ``place``; ``POLICIES``
-makes each policy by its name. Read ``types`` (what a policy sees and decides), ``trace``, ``placement`` (the walk, over
-``state``), then the policies: ``turnip`` (also our default), ``paging``, and those that plan ``ahead_of_time``
-(``layerwise``, ``lifetimes``, ``swapadvisor``, ``autotm``). ``choose_offload`` searches for the default plan.
-No run uses these policies. Only a checkout has this package, and ``docs/studies`` has to be on the path.
+creates each policy by its name. Read ``types`` (inputs and decisions of a policy), ``trace``, ``placement`` (the walk,
+over ``state``), then the policies: ``turnip`` (also our default), ``paging``, and those that plan ``ahead_of_time``
+(``layerwise``, ``lifetimes``, ``swapadvisor``, ``autotm``). ``choose_offload`` searches for the default plan. No run
+uses these policies. Only a checkout has this package, and ``docs/studies`` has to be on the path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Plans made before the walk: for chosen gaps between two uses of a value, when it leaves and when it comes back.
+"""Plans made before the walk: for chosen gaps between two uses of a value, its departure and return.
 
-Most published systems choose *which* gaps and *when*; all else is here. Where they would run out of memory all the
-same, the value wanted latest goes, as everywhere. Inputs come a few steps before their first use, since those systems
+Most published systems choose *which* gaps and *when*; everything else is here. If they run out of memory nevertheless,
+the value with the latest next use is evicted. Inputs arrive a few steps before their first use, since those systems
 have them on the device, or feed them, before a step begins.
 """
 
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from offload_policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
 
-# Steps before its first use that a tile of an input comes.
+# Number of steps before its first use at which a tile of an input arrives.
 FED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class UseGap:
-    """Between step ``after`` and step ``before``, two uses that follow each other, nothing touches ``value``."""
+    """No step between ``after`` and ``before``, two consecutive uses, touches ``value``."""
 
     value: int
     after: int
@@ -29,7 +29,7 @@ class UseGap:
 
 
 def gaps(trace: AccessTrace) -> Iterator[UseGap]:
-    """Every gap that holds at least one step, by value."""
+    """Every gap with at least one step, by value."""
     for v, uses in enumerate(trace.uses):
         for a, b in zip(uses[:-1], uses[1:], strict=True):
             if b - a > 1:
@@ -42,7 +42,7 @@ def idle_seconds(trace: AccessTrace, gap: UseGap) -> float:
 
 
 def profile(trace: AccessTrace) -> NDArray[np.int64]:
-    """Bytes wanted at each step if nothing leaves before its last use."""
+    """Bytes in use at each step if nothing leaves before its last use."""
     change = np.zeros(len(trace) + 1, np.int64)
     for v, uses in enumerate(trace.uses):
         if uses:
@@ -53,12 +53,12 @@ def profile(trace: AccessTrace) -> NDArray[np.int64]:
 
 
 class AheadOfTimePolicy(OffloadPolicy):
-    """Gaps chosen ahead. ``choose`` fills them by ``swap``; offloads begin at once, returns at a stated step."""
+    """Chosen gaps. ``choose`` fills them with ``swap``; offloads begin at once, returns at a given step."""
 
     free = False
 
     def prepare(self, trace: AccessTrace) -> None:
-        """Choose."""
+        """Choose the gaps."""
         super().prepare(trace)
         self.out: dict[int, list[int]] = {}
         self.back: dict[int, list[int]] = {}
@@ -69,11 +69,11 @@ class AheadOfTimePolicy(OffloadPolicy):
         self.choose()
 
     def choose(self) -> None:
-        """Call ``swap`` for each gap in which a value is to be away."""
+        """Call ``swap`` for each gap in which a value leaves."""
         raise NotImplementedError
 
     def swap(self, gap: UseGap, back: int, remake: bool = False, disk: bool = False) -> None:
-        """Send the value off after ``gap.after`` and bring it back once step ``back`` has its bytes."""
+        """Offload the value after ``gap.after`` and bring it back after step ``back``."""
         self.out.setdefault(gap.after + 1, []).append(gap.value)
         if remake:
             self.remakes.add((gap.value, gap.before))
@@ -84,11 +84,11 @@ class AheadOfTimePolicy(OffloadPolicy):
         self.held[gap.after + 1 : gap.before if remake else max(gap.after + 2, back)] -= self.trace.size[gap.value]
 
     def over(self) -> int:
-        """Bytes by which the worst step still exceeds the device."""
+        """Bytes by which the largest step still exceeds the device."""
         return int(self.held.max(initial=0)) - self.trace.budgets.device
 
     def lead(self, gap: UseGap, seconds: float) -> int:
-        """The latest step that begins ``seconds`` of kernels before the gap's end, and lies in it."""
+        """The latest step in the gap that begins ``seconds`` of kernels before the gap's end."""
         at = int(np.searchsorted(self.trace.begins, self.trace.begins[gap.before] - seconds, side="right")) - 1
         return max(gap.after + 1, min(at, gap.before - 1))
 
@@ -97,7 +97,7 @@ class AheadOfTimePolicy(OffloadPolicy):
         return self.out.get(step, ())
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """Values chosen to come back now, or earlier but found no room."""
+        """Values chosen to return now, or earlier if they found no memory."""
         self.pending += self.back.get(step, ())
         self.pending = [v for v in self.pending if memory.fetchable(v)]
         return (*self.pending, *self._fed(step, memory))
@@ -110,7 +110,7 @@ class AheadOfTimePolicy(OffloadPolicy):
                     yield v
 
     def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
-        """As chosen for the gap at hand; by default the nearest memory with room."""
+        """As chosen for the current gap; by default the nearest memory with free bytes."""
         key = v, memory.next_use(v)
         if key in self.remakes:
             return Eviction.RECOMPUTE

@@ -1,7 +1,6 @@
-"""The optimum of a small program as an integer program, solved by HiGHS: what the other policies are measured against.
+"""The optimum of a small program as an integer program, solved by HiGHS.
 
-Source: Hildebrand et al., AutoTM (ASPLOS 2020), whose tensors move beside kernels at the kernel's time or the moves',
-whichever is longer.
+Source: Hildebrand et al., AutoTM (ASPLOS 2020), whose moves overlap kernels; the longer of the two determines the time.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from offload_policies.types import AccessTrace
 MOST_VARIABLES = 20_000
 SECONDS = 20.0
 GAP = 0.002
-# Between two kernels there are two slots without one: bytes given up in the first serve in the second.
+# Between two kernels there are two slots without one: bytes freed in the first can be used in the second.
 PER_STEP = 3
 
 
 class AutoTM(AheadOfTimePolicy):
-    """Every value's stay on the device, chosen for all steps at once so that the sum of the steps' times is least.
+    """All residences on the device, chosen at once for the minimal sum of step times.
 
     Modelled: asynchronous moves, a slot lasts as long as its kernel or the moves that it overlaps on each link; moves
-    may spread over slots; synchronous moves, in slots between the kernels; clean copies. ``seconds`` is the optimum,
-    where HiGHS ended within ``GAP`` of it. The serial order is kept, nothing is made again, bytes given up within a
-    slot serve from the next one on. Not modelled: fragmentation.
+    may spread over slots; synchronous moves, in slots between the kernels; clean copies. ``seconds`` is the optimum if
+    HiGHS ended within ``GAP`` of it. The serial order is kept, nothing is recomputed, bytes freed within a slot are
+    available from the next one on. Not modelled: fragmentation.
     """
 
     name = "autotm"
     free = True
 
     def choose(self) -> None:
-        """Solve, and turn stays into departures and returns."""
+        """Solve, and convert residences into departures and returns."""
         model = _Model(self.trace)
         self.seconds, stays = model.solve()
         for v, slots in stays.items():
             uses = self.trace.uses[v]
             for k in range(0 if self.trace.stored[v] else slot(uses[0]) + 1, slot(uses[-1]) + 1):
                 here, before = k in slots, k - 1 in slots
-                if here and not before:  # in the slots before a step, or beside its kernel
+                if here and not before:  # in the slots before a step, or during its kernel
                     self.back.setdefault(k // PER_STEP - (k % PER_STEP < PER_STEP - 1), []).append(v)
                 if before and not here:
                     self.out.setdefault(k // PER_STEP, []).append(v)
@@ -74,7 +73,7 @@ class _Rows:
 
 
 class _Model:
-    """Variables: T[k] seconds of slot k; stay[v, k]; part[v, k] of v's return and of its way out done in slot k."""
+    """Variables: T[k] seconds of slot k; stay[v, k]; part[v, k]: shares of v's transfers done in slot k."""
 
     def __init__(self, trace: AccessTrace) -> None:
         self.trace = trace
@@ -118,11 +117,11 @@ class _Model:
         return part
 
     def _spread(self, parts: list[int]) -> None:
-        """The parts make a whole."""
+        """The parts sum to the whole."""
         self.rows.add([(p, -1.0) for p in parts], -1.0)
 
     def _stored(self, v: int, step: int, seconds: float, links: dict[tuple[str, int], list[tuple[int, float]]]) -> None:
-        """A value goes to an output in any slots from its store on in which it is here, and stays until it has gone."""
+        """A value goes to an output in slots from its store on, and is resident until it has gone."""
         slots = range(slot(step), len(self.took))
         parts = [self._part(links, "out", k, seconds) for k in slots]
         self._spread(parts)
@@ -136,7 +135,7 @@ class _Model:
                 self.rows.add([(stay, -1.0), *((p, -1.0) for p in parts[:at])], -1.0)
 
     def _value(self, v: int, links: dict[tuple[str, int], list[tuple[int, float]]]) -> None:
-        """Where a value may stay away between its uses, and what brings it back."""
+        """Allow a value to be absent between its uses, and require its return."""
         trace, uses = self.trace, [slot(u) for u in self.trace.uses[v]]
         stored = trace.stored[v]
         tier = trace.machine.inputs if stored else trace.spill
@@ -149,7 +148,7 @@ class _Model:
         if not stored and len(uses) > 1:
             seconds = trace.offload_seconds(trace.size[v], trace.spill)
             out = [self._part(links, "out", k, seconds) for k in range(first + 1, uses[-1])]
-            for at, part in enumerate(out):  # it leaves while it is here
+            for at, part in enumerate(out):  # it leaves while it is resident
                 self.rows.add([(part, 1.0), (self.stay[v, first + 1 + at], -1.0)], 0.0)
         for a, b in pairwise([-1, *uses] if stored else uses):
             if b - a > 1:
@@ -173,17 +172,17 @@ class _Model:
             self.rows.add([(part, 1.0), (here, -1.0)], 0.0)
             before = [] if at == 0 else [(stay[at - 1], 1.0)]
             was = 1.0 if at == 0 and a >= 0 else 0.0
-            self.rows.add([*before, (here, -1.0), (leaves[at], -1.0)], -was)  # from here to away: it leaves
-            # Away in this step: all of it comes back in later steps of the gap, and was written before.
+            self.rows.add([*before, (here, -1.0), (leaves[at], -1.0)], -was)  # from resident to absent: it leaves
+            # Absent in this step: all of it returns in later steps of the gap, and was written before.
             self.rows.add([(here, -1.0), *((p, -1.0) for p in parts[at + 1 :])], -1.0)
             if out:
                 self.rows.add([(here, -1.0), *((p, -1.0) for p in out[: a + 1 + at - first - 1])], -1.0)
         self.rows.add([(x, 1.0) for x in leaves], 1.0)
-        if a < 0:  # an input comes once in any case
+        if a < 0:  # an input is loaded once in any case
             self._spread(parts)
 
     def solve(self) -> tuple[float, dict[int, set[int]]]:
-        """The least time, and the steps at which each value stays."""
+        """The minimal time, and the steps at which each value is resident."""
         try:
             optimize: Any = importlib.import_module("scipy.optimize")
             sparse: Any = importlib.import_module("scipy.sparse")

@@ -1,8 +1,8 @@
-"""The default offload plan: the fastest in simulation of a few settings and the builder's plan.
+"""The default offload plan: the fastest in simulation of several settings and the builder's plan.
 
-Where the program is small, places are searched for as well: in a tight memory it matters more where values lie, so that
-those which are wanted together find room side by side, than whom the policy sends away. Of plans that are as good as
-equally fast, that one is taken which is fastest when every op takes some other time than predicted.
+For small programs addresses are searched as well: in a small memory they matter more than the choice of victims,
+because values that are used together must fit side by side. Among plans that are almost equally fast, the one is taken
+that is fastest when op times vary randomly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from offload_policies import AccessTrace, DefaultPolicy, place_trace
 from offload_policies.placement import Stay
 from offload_policies.trace import granule
 
-# How many steps to look ahead, in what share of the device; how much cheaper than transfers kernels that run again are.
+# Steps to look ahead; share of the device for that; how much cheaper recomputation must be than transfers.
 Setting = tuple[int, float, float]
 SETTINGS: tuple[Setting, ...] = (
     (16, 1.0, 0.0),
@@ -38,23 +38,23 @@ SETTINGS: tuple[Setting, ...] = (
     (1, 1.0, 0.0),
     (16, 1.0, 0.5),
 )
-# Steps walked in the search for places, over all its plans.
+# Steps walked in the search for addresses, over all its plans.
 STEPS_SEARCHED = 40_000
-# A plan that is so much slower is gone on from with probability 1/e at the beginning of the search, later less.
+# A plan slower by this share is accepted with probability 1/e at the beginning of the search, later with less.
 TEMPERATURE = 0.02
-# Of the changes that are tried: values put at the other end of free bytes, stays put at a stated place, forgotten.
+# Kinds of changes: values moved to the other end of free bytes, residences given an address, or released from it.
 FLIPPED, MOVED, FORGOTTEN = 0.3, 0.6, 0.25
-# Plans within NEAR times the fastest one's time, COMPARED of them at most, are compared under noise.
+# Plans within NEAR times the fastest one's time, at most COMPARED of them, are compared under noise.
 NEAR, COMPARED = 1.003, 8
 NOISES = tuple(TimingNoise(1.0, 1.0, seed) for seed in range(1_000_000, 1_000_004))
 
 
 @dataclass(frozen=True, eq=False)
 class _OffloadPlan:
-    """A way to place a program, and what came of it.
+    """A way to place a program, and its result.
 
-    ``far``: values at the far end of free bytes. ``places``: stays that are to lie at an offset; ``taken``: where all
-    of them did.
+    ``far``: values at the far end of free bytes. ``places``: residences with a requested offset; ``taken``: the offsets
+    of all residences.
     """
 
     setting: Setting
@@ -74,7 +74,7 @@ def place_default(trace: AccessTrace) -> MemGraph:
     near = [False] * len(trace.size)
     found = [_seen(trace, _OffloadPlan(setting, near, {})) for setting in SETTINGS]
     best = _least(found)
-    if best.graph is None:  # says why
+    if best.graph is None:  # raises with the reason
         return place_trace(trace, DefaultPolicy(*SETTINGS[-1]))
     plans = STEPS_SEARCHED // max(1, len(trace))
     if plans and (best.graph.kind == OpKind.RELOAD).any():
@@ -84,7 +84,7 @@ def place_default(trace: AccessTrace) -> MemGraph:
 
 
 def _built(trace: AccessTrace, plan: _OffloadPlan) -> _OffloadPlan:
-    """The plan of the builder that runs on a host follow; what they store can be read again."""
+    """The plan of the builder that host runs use; stored outputs can be read again."""
     machine = replace(trace.machine, memory=trace.machine.memory | {"host": trace.budgets.host})
     outputs = frozenset(range(len(trace.tasks.decomposition.graph.outputs)))
     try:
@@ -95,7 +95,7 @@ def _built(trace: AccessTrace, plan: _OffloadPlan) -> _OffloadPlan:
 
 
 def _steadiest(trace: AccessTrace, plans: Sequence[_OffloadPlan]) -> MemGraph:
-    """The graph of the plan that is fastest under noise, of the few fastest without."""
+    """The graph of the plan that is fastest under noise, among the few fastest without."""
     best = min(plan.seconds for plan in plans)
     few = sorted((plan for plan in plans if plan.seconds <= NEAR * best), key=lambda plan: plan.seconds)
     graphs = [plan.graph for plan in few[:COMPARED] if plan.graph is not None]
@@ -105,7 +105,7 @@ def _steadiest(trace: AccessTrace, plans: Sequence[_OffloadPlan]) -> MemGraph:
 
 
 def _least(plans: Sequence[_OffloadPlan]) -> _OffloadPlan:
-    """The fastest; of equals the last."""
+    """The fastest; among equals the last."""
     return min(reversed(plans), key=lambda plan: plan.seconds)
 
 
@@ -120,7 +120,7 @@ def _seen(trace: AccessTrace, plan: _OffloadPlan) -> _OffloadPlan:
 
 
 def _annealed(trace: AccessTrace, best: _OffloadPlan, plans: int) -> list[_OffloadPlan]:
-    """The fastest plans met by a walk of small changes, which goes on from slower ones too, less and less."""
+    """The fastest plans of simulated annealing over small changes."""
     rng = Random(0)
     at, met = best, [best]
     for i in range(plans):
@@ -136,7 +136,7 @@ def _annealed(trace: AccessTrace, best: _OffloadPlan, plans: int) -> list[_Offlo
 
 
 def _changed(trace: AccessTrace, plan: _OffloadPlan, rng: Random) -> _OffloadPlan:
-    """Values at the other end, or stays at other places; in some plans another setting."""
+    """Change values to the other end, or residences to other addresses; in some plans another setting."""
     kind = rng.random()
     if kind < FLIPPED:
         far, n = [*plan.far], len(plan.far)
@@ -158,7 +158,7 @@ def _changed(trace: AccessTrace, plan: _OffloadPlan, rng: Random) -> _OffloadPla
 
 
 def _beside(trace: AccessTrace, plan: _OffloadPlan, stay: Stay) -> list[int]:
-    """Offsets at which a stay begins or ends where another begins or ends, or the memory does."""
+    """Offsets at which a residence begins or ends where another one or the memory begins or ends."""
     size, unit = trace.size[stay[0]], granule(trace.budgets.device)
     end = trace.budgets.device // unit * unit
     edges = {0, end, *(at for _, at in plan.taken), *(at + trace.size[v] for (v, _), at in plan.taken)}
@@ -167,7 +167,7 @@ def _beside(trace: AccessTrace, plan: _OffloadPlan, stay: Stay) -> list[int]:
 
 
 def _sides(trace: AccessTrace) -> Iterator[list[bool]]:
-    """Ways to tell apart the values that lie at the far end: all, small ones, those that live long, and the reverse."""
+    """Sets of values for the far end: all, small ones, long-lived ones, and their complements."""
     size = np.array(trace.size)
     life = np.array([uses[-1] - uses[0] if uses else 0 for uses in trace.uses])
     for far in (size < 0, 2 * size <= size.max(initial=0), life > np.median(life) if len(life) else life > 0):
@@ -176,7 +176,7 @@ def _sides(trace: AccessTrace) -> Iterator[list[bool]]:
 
 
 def makespan_on(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise | None = None) -> float:
-    """The makespan of ``simulate_on`` in free order, and nothing else of it."""
+    """The makespan of ``simulate_on`` in free order, without its other results."""
     names, lanes = lanes_of(graph, machine)
     slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
     of = lanes.tolist()

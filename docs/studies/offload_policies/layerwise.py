@@ -1,4 +1,4 @@
-"""Plans by the layers of a network: vDNN, TFLMS, SuperNeurons, Sentinel, and ZeRO-Offload's classes of tensors."""
+"""Plans by network layers: vDNN, TFLMS, SuperNeurons, Sentinel, and ZeRO-Offload's classes of tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offload_policies.types import AccessTrace, Eviction, MemoryView, OffloadPol
 
 
 def layers(trace: AccessTrace) -> list[int]:
-    """The first step of each layer: a run of steps of one node."""
+    """The first step of each layer, which is a run of steps of one node."""
     node = trace.tasks.node
     found: list[int] = []
     for step, task in enumerate(trace.task):
@@ -22,7 +22,7 @@ def layers(trace: AccessTrace) -> list[int]:
 
 
 class VDNN(AheadOfTimePolicy):
-    """Layer by layer: whatever a layer made leaves when the layer that read it is over, and returns a layer early.
+    """Layer by layer: a layer's values leave after the layer that reads them, and return a layer early.
 
     Modelled: offload-all, weights stay, the next layer waits for the offloads of this one, returns are issued one layer
     ahead. A layer is a run of kernels of one node. Not modelled: the choice of cuDNN algorithms.
@@ -34,7 +34,7 @@ class VDNN(AheadOfTimePolicy):
     only_read_by_products = False
 
     def choose(self) -> None:
-        """Every gap that spans a whole layer."""
+        """Every gap that contains a whole layer."""
         starts = layers(self.trace)
         multiply = products(self.trace.tasks)
         for gap in gaps(self.trace):
@@ -47,7 +47,7 @@ class VDNN(AheadOfTimePolicy):
 
 
 class VDNNConv(VDNN):
-    """As vDNN, but only what convolutions read leaves; here: contractions.
+    """As vDNN, but only values that convolutions read leave; here: contractions.
 
     Source: Rhu et al., vDNN (MICRO 2016), offload-conv.
     """
@@ -57,17 +57,17 @@ class VDNNConv(VDNN):
 
 
 class TFLMS(AheadOfTimePolicy):
-    """Swaps by distance: a value leaves if its next use is more than a threshold of layers away, and returns early.
+    """Swaps by distance: values with a next use beyond a threshold of layers leave, and return early.
 
-    Modelled: the largest threshold under which the profile fits the device (TFLMS tunes it so), returns one layer
-    ahead, longest distances first. Not modelled: fusing of swap-ins of one tensor (here they are one anyhow).
+    Modelled: the largest threshold with which the profile fits the device (as TFLMS tunes it), returns one layer ahead,
+    longest distances first. Not modelled: fused swap-ins of one tensor (here they are one anyway).
     Source: Le et al., TFLMS (arXiv 1807.02037).
     """
 
     name = "tflms"
 
     def choose(self) -> None:
-        """By falling distance, until all fits."""
+        """In order of falling distance, until everything fits."""
         starts = layers(self.trace)
         place = [bisect_right(starts, step) - 1 for step in range(len(self.trace))]
         far = sorted(gaps(self.trace), key=lambda g: place[g.after] - place[g.before])
@@ -81,7 +81,7 @@ class TFLMS(AheadOfTimePolicy):
 
 
 class SuperNeurons(DemandPaging):
-    """A cache of tensors, the least recently used goes; what is cheap is made again; the next layer is prefetched.
+    """A tensor cache with LRU eviction, recomputation of cheap values, and prefetch of the next layer.
 
     Modelled: liveness, the LRU tensor cache, cost-aware recomputation of all but contractions (whose results are the
     checkpoints), prefetch up to the next contraction. Not modelled: workspace tuning, P2P and remote pools.
@@ -91,7 +91,7 @@ class SuperNeurons(DemandPaging):
     name = "superneurons"
 
     def prepare(self, trace: AccessTrace) -> None:
-        """Know the layers and the checkpoints."""
+        """Find the layers and the checkpoints."""
         super().prepare(trace)
         self.starts = layers(trace)
         self.product = products(trace.tasks)
@@ -106,7 +106,7 @@ class SuperNeurons(DemandPaging):
                     yield v
 
     def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
-        """Made again unless a contraction made it."""
+        """Recomputed unless a contraction produces it."""
         maker = self.trace.maker[v]
         if maker >= 0 and not self.product[self.trace.task[maker]] and memory.remade_in(v) < self.trace.round_trip(v):
             return Eviction.RECOMPUTE
@@ -114,7 +114,7 @@ class SuperNeurons(DemandPaging):
 
 
 class Sentinel(OffloadPolicy):
-    """Intervals of layers: at each one's start what the next needs is brought, what it does not need leaves.
+    """Intervals of layers: at the start of each, the next one's values arrive and unneeded ones leave.
 
     Modelled: short-lived values (within an interval) are never moved; the interval is the longest of which two fit the
     device. Not modelled: page-level profiling and false sharing, since values are tiles here.
@@ -144,7 +144,7 @@ class Sentinel(OffloadPolicy):
         return list(dict.fromkeys(v for s in steps for v in self.trace.needs[s]))
 
     def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """At an interval's start: what neither it nor the next one needs."""
+        """At an interval's start: values that neither it nor the next one needs."""
         if step % self.interval or self.interval == 1:
             return ()
         wanted = set(self._wanted(step, 2))
@@ -157,18 +157,18 @@ class Sentinel(OffloadPolicy):
 
 
 class ZeroOffload(AheadOfTimePolicy):
-    """Parameters, gradients and the optimizer's state live on the host; activations stay on the device.
+    """Parameters, gradients and optimizer states are on the host; activations stay on the device.
 
-    Modelled: weights leave after each use and return a layer early; what an output is made of (gradients, updated
-    weights) leaves as soon as it is made. Not modelled: the optimizer's arithmetic on the host; its kernels stay on the
-    device here, as all policies run the same kernels.
+    Modelled: weights leave after each use and return a layer early; values that become outputs (gradients, updated
+    weights) leave as soon as they are computed. Not modelled: the optimizer's arithmetic on the host; its kernels stay
+    on the device here, as all policies run the same kernels.
     Source: Ren et al., ZeRO-Offload (ATC 2021).
     """
 
     name = "zero-offload"
 
     def choose(self) -> None:
-        """Gaps of at least a layer of weights and of what outputs are made of."""
+        """Gaps of at least a layer, of weights and of values that become outputs."""
         trace = self.trace
         starts = layers(trace)
         outputs = {v for step in range(len(trace)) if trace.seconds[step] == 0.0 for v in trace.reads[step]}

@@ -1,4 +1,4 @@
-"""Plans by how long values lie idle against what moving them takes: Capuchin, G10, TERAIO, FlashNeuron, TENSILE."""
+"""Plans by idle times relative to transfer times: Capuchin, G10, TERAIO, FlashNeuron, TENSILE."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from offload_policies.types import AccessTrace, MemoryView
 
 
 class Capuchin(AheadOfTimePolicy):
-    """Swap what hides, then swap or make again by the smaller cost, until all fits.
+    """Swap hidden transfers, then swap or recompute by the smaller cost, until everything fits.
 
-    Modelled: free time (idle time less the transfers) ranks the gaps; while it is positive they are swapped; of the
-    rest each is swapped or made again, whichever exposes less, most bytes a second first. Returns are triggered by the
-    time the transfer takes, moved earlier by what the link is busy with (the feedback of later iterations, at its fixed
-    point). Not modelled: recomputation of chains beyond three kernels.
+    Modelled: free time (idle time minus the transfers) ranks the gaps; while it is positive they are swapped; of the
+    rest each is swapped or recomputed, whichever exposes less time, most bytes per second first. Returns are triggered
+    by the transfer's time, earlier by the link's busy time (the feedback of later iterations, at its fixed point). Not
+    modelled: recomputation of chains beyond three kernels.
     Source: Peng et al., Capuchin (ASPLOS 2020).
     """
 
     name = "capuchin"
 
     def choose(self) -> None:
-        """Until the profile fits."""
+        """Repeat until the profile fits."""
         trace = self.trace
         ranked = sorted(gaps(trace), key=lambda g: trace.round_trip(g.value) - idle_seconds(trace, g))
         chosen: list[UseGap] = []
@@ -38,7 +38,7 @@ class Capuchin(AheadOfTimePolicy):
                 rest.append(gap)
         remade = self._exposed(rest, chosen)
         self.held[:] = 0
-        latest = np.inf  # the link brings back one after the other: each trigger leaves room for those behind it
+        latest = np.inf  # the link brings values back one after another: each trigger leaves time for those after it
         for gap in sorted(chosen, key=lambda g: -g.before):
             seconds = trace.fetch_seconds(trace.size[gap.value], trace.spill)
             latest = min(latest, trace.begins[gap.before]) - seconds
@@ -51,7 +51,7 @@ class Capuchin(AheadOfTimePolicy):
         return bool((self.held[gap.after + 1 : gap.before] > self.trace.budgets.device).any())
 
     def _exposed(self, rest: list[UseGap], chosen: list[UseGap]) -> list[UseGap]:
-        """Gaps that hide no swap: added to ``chosen``, or returned where making again exposes less."""
+        """Gaps that hide no swap: added to ``chosen``, or returned if recomputation exposes less time."""
         trace = self.trace
 
         def swap_cost(gap: UseGap) -> float:
@@ -74,10 +74,11 @@ class Capuchin(AheadOfTimePolicy):
 
 
 class G10(AheadOfTimePolicy):
-    """Lifetime times bandwidth: of all gaps the one that relieves most for its transfers, until all fits.
+    """Choose the gap with the most relief per transfer time, until everything fits.
 
-    Modelled: benefit (bytes times seconds over capacity) against the link's time, eviction at once, return as early as
-    the profile has room, to the disk where it hides there and to the host else. Not modelled: the unified page table.
+    Modelled: benefit (bytes times seconds over capacity) relative to the link's time, eviction at once, return as early
+    as the profile permits, to the disk if the transfers are hidden, else to the host. Not modelled: the unified page
+    table.
     Source: Zhang et al., G10 (MICRO 2023).
     """
 
@@ -85,7 +86,7 @@ class G10(AheadOfTimePolicy):
     disk_first = False
 
     def choose(self) -> None:
-        """Greedy by benefit a second of link."""
+        """Greedy by benefit per second of link time."""
         trace, limit = self.trace, self.trace.budgets.device
         self.link_free = 0.0
         ranked = sorted(gaps(trace), key=self._benefit, reverse=True)
@@ -106,7 +107,7 @@ class G10(AheadOfTimePolicy):
         return relief / self.trace.round_trip(gap.value)
 
     def _earliest(self, gap: UseGap, latest: int) -> int:
-        """The earliest step from which on all steps have room for the value."""
+        """The earliest step from which on all steps have memory for the value."""
         room = self.held[gap.after + 1 : latest + 1] <= self.trace.budgets.device
         full = np.flatnonzero(~room)
         return gap.after + 2 + int(full[-1]) if len(full) else gap.after + 1
@@ -116,7 +117,7 @@ class G10(AheadOfTimePolicy):
         if trace.spill == "disk":
             return True
         there_and_back = trace.offload_seconds(size, "disk") + trace.fetch_seconds(size, "disk")
-        wanted = 1.0 if self.disk_first else 4.0  # G10 goes to the disk only with time to spare
+        wanted = 1.0 if self.disk_first else 4.0  # G10 uses the disk only with time to spare
         busy = self.link_free <= trace.begins[gap.after + 1]
         if wanted * there_and_back > idle_seconds(trace, gap) or not busy:
             return False
@@ -125,7 +126,7 @@ class G10(AheadOfTimePolicy):
 
 
 class Teraio(G10):
-    """As G10, to the disk wherever it hides there: lifetime analysis over disks that the device reads directly.
+    """As G10, to the disk whenever the transfers are hidden, for disks that the device reads directly.
 
     Modelled: the offload plan of tensors with long idle times to the disk first, host memory as the fallback.
     Source: Yuan et al., TERAIO (arXiv 2506.06472).
@@ -136,9 +137,9 @@ class Teraio(G10):
 
 
 class FlashNeuron(AheadOfTimePolicy):
-    """Offload only what hides: in the order in which values are made, as long as the link keeps up, until all fits.
+    """Offload values in order of production while transfers are hidden, until everything fits.
 
-    Modelled: the linear choice of phase one and its condition that offloading takes no longer than the kernels it
+    Modelled: the linear choice of phase one and its condition that offloading takes no longer than the kernels that it
     overlaps; returns by the transfer's time. Not modelled: compression, GPUDirect (the nearest memory is used).
     Source: Bae et al., FlashNeuron (FAST 2021).
     """
@@ -146,7 +147,7 @@ class FlashNeuron(AheadOfTimePolicy):
     name = "flashneuron"
 
     def choose(self) -> None:
-        """By time, until all fits."""
+        """In order of time, until everything fits."""
         trace = self.trace
         busy = 0.0
         for gap in sorted(gaps(trace), key=lambda g: g.after):
@@ -163,7 +164,7 @@ class FlashNeuron(AheadOfTimePolicy):
 
 
 class Tensile(AheadOfTimePolicy):
-    """At the step that wants most, the largest value whose swap hides leaves; again until no step wants too much.
+    """At the step with the highest demand, evict the largest value with a hidden swap; repeat.
 
     Modelled: the greedy of one program over its peak, and returns scheduled into free time of the link. Not modelled:
     several programs at once, and swaps across iterations.
@@ -173,12 +174,12 @@ class Tensile(AheadOfTimePolicy):
     name = "tensile"
 
     def prepare(self, trace: AccessTrace) -> None:
-        """Gaps by the steps that they span."""
+        """Gaps by the steps that they contain."""
         self.all = sorted(gaps(trace), key=lambda g: -trace.size[g.value])
         super().prepare(trace)
 
     def choose(self) -> None:
-        """Until all fits, or nothing more can leave the worst step."""
+        """Repeat until everything fits, or nothing more can leave the largest step."""
         trace = self.trace
         left = self.all
         while self.over() > 0:
@@ -192,5 +193,5 @@ class Tensile(AheadOfTimePolicy):
             left = [g for g in left if g is not gap]
 
     def price(self, v: int, step: int, memory: MemoryView) -> float:
-        """The largest that is wanted latest."""
+        """The largest value with the latest next use."""
         return super().price(v, step, memory) / self.trace.size[v]

@@ -1,9 +1,9 @@
-"""TaskGraph -> MemGraph under any offload policy: one walk of the serial order that fixes addresses and dependencies.
+"""TaskGraph -> MemGraph under any offload policy: one walk that fixes addresses and dependencies.
 
-The rules that make a graph safe are those of TURNIP's BUILDMEMGRAPH (arXiv 2405.16283), the same as in
-``memgraph/build.py``: an op comes after the makers of what it reads; whoever writes bytes anew comes after all who used
-them before; what leaves comes after its maker, what returns after its leaving. What the policy decides: who gives up
-bytes, whether they are written, where to, or made again by their kernel, and what comes ahead of its use.
+The rules that make a graph safe are those of TURNIP's BUILDMEMGRAPH (arXiv 2405.16283), as in ``memgraph/build.py``: an
+op comes after the producers of its operands; an op that overwrites bytes comes after all of their earlier users; an
+offload comes after the value's producer, a return after the offload. The policy decides which values are evicted,
+whether they are written and where, or recomputed, and which values are fetched ahead of use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORKSPACE = -2
 
 
 def place(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets, policy: OffloadPolicy) -> MemGraph:
-    """Every value a place on the device, every transfer an op, as ``policy`` decides.
+    """Place every value on the device and create every transfer, as ``policy`` decides.
 
     Raises:
         CapacityError: a step's working set is larger than the device's budget, or the lower tiers are full.
@@ -35,7 +35,7 @@ def place(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets, p
     return place_trace(trace(tasks, machine, budgets), policy)
 
 
-# A time that a value spends on the device: the value, and the step that wants it next when it takes its bytes.
+# A residence of a value: the value, and the next step that uses it when its bytes are allocated.
 Stay = tuple[int, int]
 
 
@@ -46,10 +46,10 @@ def place_trace(
     places: Mapping[Stay, int] | None = None,
     taken: dict[Stay, int] | None = None,
 ) -> MemGraph:
-    """As ``place``, of a trace that was made before.
+    """``place`` with a trace that was made before.
 
-    ``far``: values that take the end of free bytes, not the front. ``places``: offsets that stays are to have, if
-    whoever lies there may give way. ``taken`` is filled with those that all stays had.
+    ``far``: values at the end of free bytes instead of the front. ``places``: requested offsets of residences, used if
+    the values there can be evicted. ``taken`` is filled with the offsets of all residences.
     """
     policy.prepare(seen)
     walk = PlacementWalk(seen, policy, far or [False] * len(seen.size), places or {})
@@ -61,7 +61,7 @@ def place_trace(
 
 
 class PlacementWalk(ResidentValues):
-    """The walk itself: bytes taken and given up, ops emitted."""
+    """The walk: allocates and frees bytes, and emits ops."""
 
     def __init__(
         self, seen: AccessTrace, policy: OffloadPolicy, far: Sequence[bool], places: Mapping[Stay, int]
@@ -72,11 +72,11 @@ class PlacementWalk(ResidentValues):
         unit = granule(seen.budgets.device)
         self.arena = Arena(seen.budgets.device, unit)
         self.tiers = {HOST: Arena(seen.budgets.host, unit), DISK: Arena(seen.budgets.disk, unit)}
-        self.slot: dict[int, Segment] = {}  # of values that were offloaded
+        self.slot: dict[int, Segment] = {}  # of offloaded values
         self.slot_users: dict[int, list[int]] = {}
         self.ops = OpColumns()
-        self.before: tuple[int, ...] = ()  # what transfers that are issued now wait for
-        self.before_that: tuple[int, ...] = ()  # and what those wait for that were issued a step ago
+        self.before: tuple[int, ...] = ()  # dependencies of transfers issued now
+        self.before_that: tuple[int, ...] = ()  # dependencies of transfers issued a step ago
         self.leaving: list[int] = []
 
     @property
@@ -90,7 +90,7 @@ class PlacementWalk(ResidentValues):
     # One step.
 
     def take_step(self, step: int) -> None:
-        """Place one step: what the policy gives up, what the step needs, its op, what the policy brings ahead."""
+        """Place one step: evictions, the step's operands, its op, and prefetches."""
         self.step = step
         needs = self.trace.needs[step]
         before, self.before = self.before, self.before_that
@@ -116,7 +116,7 @@ class PlacementWalk(ResidentValues):
         return replace(self.ops.freeze(self.trace.tasks), host_nbytes=self.tiers[HOST].peak)
 
     def _run_somehow(self, step: int) -> int:
-        """The op of a step. Where free bytes are too scattered all else leaves the device, then all of it."""
+        """Emit the op of a step; if free bytes are too scattered, everything else leaves the device, then all."""
         for kept in (self.trace.needs[step], ()):
             try:
                 return self._run(step)
@@ -125,10 +125,10 @@ class PlacementWalk(ResidentValues):
         try:
             return self._run(step)
         except FragmentedArena:
-            raise CapacityError("what is made again does not fit beside what it is made for") from None
+            raise CapacityError("a recomputation does not fit together with the step that needs it") from None
 
     def _run(self, step: int) -> int:
-        """The op of a step, all that it needs brought first. Raises Scattered where bytes are too scattered."""
+        """Emit the op of a step after fetching its operands; raises Scattered if bytes are too scattered."""
         trace = self.trace
         needs = trace.needs[step]
         total = sum(trace.size[v] for v in needs) + trace.workspace[step]
@@ -148,7 +148,7 @@ class PlacementWalk(ResidentValues):
         return self._emit(step, made, trace.workspace[step])
 
     def _emit(self, step: int, made: int, workspace: int) -> int:
-        """The op of a step whose values have their bytes."""
+        """Emit the op of a step whose values have their bytes."""
         task, nbytes = self.trace.task[step], self.nbytes
         kind = self.kind[task]
         space = self._allocate(_WORKSPACE, workspace) if workspace else None
@@ -186,22 +186,22 @@ class PlacementWalk(ResidentValues):
         return op
 
     def _ordered(self, kind: int) -> Sequence[int]:
-        """Ops that an op waits for because its policy issues work in the program's order."""
+        """Ops that an op waits for because its policy issues work in program order."""
         leaving, self.leaving = self.leaving, []
         return leaving if self.policy.waits_for_offloads and kind != TaskKind.STORE else ()
 
     def _unit_of(self, v: int) -> int:
-        """The unit of an op that accumulates into ``v``. A state that came back half-made starts its next unit."""
+        """The unit of an op that accumulates into ``v``; a reloaded partial state starts its next unit."""
         if self.home[v] is not None:
             self._forget(v)
             self.base[v] = tuple(self.writers[v])
             self.new_version(v)
         return self.version[v]
 
-    # Bytes: take them, fill them, give them up.
+    # Bytes: allocate, fill and free them.
 
     def _bring(self, v: int) -> None:
-        """See that the device holds ``v``."""
+        """Ensure that the device holds ``v``."""
         if self.segment[v] is not None:
             return
         if v in self.dropped:
@@ -210,7 +210,7 @@ class PlacementWalk(ResidentValues):
             self._fetch(v, self._allocate(v))
 
     def _make_again(self, v: int) -> None:
-        """Run the kernel that made ``v`` once more."""
+        """Run the kernel that produced ``v`` again."""
         step = self.trace.maker[v]
         fresh = [w for w in self.trace.reads[step] if w not in self.pinned]
         self.pinned.update(dict.fromkeys(fresh))
@@ -253,7 +253,7 @@ class PlacementWalk(ResidentValues):
         self.writers[v], self.readers[v], self.base[v] = [op], [], ()
 
     def _fetch_ahead(self, v: int) -> bool:
-        """Bring ``v`` before its use, if there is room; with ``fetch_evicts`` what is wanted later makes room."""
+        """Fetch ``v`` before its use if bytes are free; with ``fetch_evicts`` values used later are evicted."""
         size = self.trace.size[v]
         wanted = self.next_use(v)
         self.pinned = {}
@@ -271,7 +271,7 @@ class PlacementWalk(ResidentValues):
         return True
 
     def _allocate(self, v: int, size: int = 0) -> Segment:
-        """Bytes for ``v``, free or given up by the cheapest neighbours."""
+        """Bytes for ``v``: free ones, or those of the cheapest neighbours."""
         size = size or self.trace.size[v]
         far = v >= 0 and self.far[v]
         seg = (self._stated(v, -1) if v >= 0 and self.places else None) or self.arena.take(size, v, far)
@@ -288,7 +288,7 @@ class PlacementWalk(ResidentValues):
         return seg
 
     def _stated(self, v: int, later_than: int) -> Segment | None:
-        """The bytes that ``places`` states for ``v``, if all who lie there may give way and are wanted later."""
+        """The requested bytes for ``v``, if all values there can be evicted and are used later."""
         at, size = self.places.get((v, self.next_use(v))), self.trace.size[v]
         if at is None or at + size > self.arena.capacity:
             return None
@@ -301,7 +301,7 @@ class PlacementWalk(ResidentValues):
         return self.arena.take_at(at, size, v)
 
     def _window(self, size: int, later_than: int) -> list[int] | None:
-        """Neighbours whose bytes, with the free ones between, are ``size`` or more, at the least price."""
+        """The cheapest adjacent values whose bytes, with free ones between, are at least ``size``."""
         policy, step = self.policy, self.step
         best: tuple[float, list[int]] | None = None
         run: list[tuple[int, float, int]] = []
@@ -325,7 +325,7 @@ class PlacementWalk(ResidentValues):
         return None if best is None else best[1]
 
     def evict(self, v: int, remake: bool = True) -> None:
-        """Give up the bytes of ``v``: dropped if it stands elsewhere or will be made again, else written first."""
+        """Free the bytes of ``v``: dropped if a copy exists or it will be recomputed, else written first."""
         seg = self.held(v)
         if not self.writers[v]:
             self.segment[v] = None
@@ -378,7 +378,7 @@ class PlacementWalk(ResidentValues):
             self.arena.release(seg, seg.deps, seg.exact)
 
     def _forget(self, v: int) -> None:
-        """The copy of ``v`` elsewhere is of no use any more."""
+        """The copy of ``v`` in another memory is no longer needed."""
         slot = self.slot.pop(v, None)
         if slot is not None:
             home = self.home[v]
@@ -392,7 +392,7 @@ class PlacementWalk(ResidentValues):
         self._forget(v)
 
     def _empty(self, kept: Sequence[int]) -> None:
-        """Empty the device but for ``kept``: its free bytes are too scattered for a step that would fit."""
+        """Empty the device except for ``kept``: free bytes are too scattered for a step that would fit."""
         for seg in list(self.arena):
             if seg.value >= 0 and seg.value not in kept:
                 self.evict(seg.value, remake=False)

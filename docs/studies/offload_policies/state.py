@@ -1,4 +1,4 @@
-"""The contents of each memory during the walk: the part of the walk that policies may ask."""
+"""The contents of each memory during the walk: the part of the walk that policies can query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from einturnip.memgraph.types import DISK, FILES, HOST
 from einturnip.taskgraph.types import TaskKind
 from offload_policies.types import NEVER, AccessTrace
 
-# How deep the making again of values may go: a value, its operands, theirs.
+# Maximum depth of recomputation: a value, its operands, theirs.
 DEEPEST = 3
 _NAMES = {HOST: "host", DISK: "disk"}
 
@@ -21,7 +21,7 @@ class FragmentedArena(Exception):
 
 
 class ResidentValues:
-    """Where values stand, who wrote and read them there, and when they are wanted next."""
+    """Addresses of values, their writers and readers there, and their next uses."""
 
     never = NEVER
 
@@ -36,7 +36,9 @@ class ResidentValues:
         self.shared: list[bool] = (moved > 1).tolist()
         self.output_tier = FILES + len(tasks.decomposition.graph.nodes)
         stores = np.flatnonzero(tasks.kind == TaskKind.STORE)
-        self.whole = {*stores[tasks.seen[tasks.read_ptr[stores]] == tasks.value[stores]].tolist()}  # leave all of it
+        self.whole = {
+            *stores[tasks.seen[tasks.read_ptr[stores]] == tasks.value[stores]].tolist()
+        }  # all of it is stored
         self.version = list(range(n))
         self.origin: list[int] = []
         self.segment: list[Segment | None] = [None] * n
@@ -57,13 +59,13 @@ class ResidentValues:
         self._at = [0] * n
 
     def held(self, v: int) -> Segment:
-        """Where the device holds ``v``."""
+        """The value's address on the device."""
         seg = self.segment[v]
         assert seg is not None
         return seg
 
     def resident(self, v: int) -> bool:
-        """True where the device holds the value."""
+        """True if the device holds the value."""
         return self.segment[v] is not None
 
     def residents(self) -> Iterator[int]:
@@ -71,24 +73,24 @@ class ResidentValues:
         return (v for v, seg in enumerate(self.segment) if seg is not None)
 
     def clean(self, v: int) -> bool:
-        """True where the value stands elsewhere too."""
+        """True if another memory holds the value too."""
         return self.home[v] is not None
 
     def fetchable(self, v: int) -> bool:
-        """True where the value is not on the device and can be brought there."""
+        """True if the value is not on the device and can be fetched."""
         return self.segment[v] is None and self.home[v] is not None
 
     def next_use(self, v: int) -> int:
-        """The next step that touches the value, or NEVER; the step at hand counts."""
+        """The next step that touches the value, or NEVER; the current step counts."""
         uses = self.trace.uses[v]
         return uses[self._at[v]] if self._at[v] < len(uses) else NEVER
 
     def last_use(self, v: int) -> int:
-        """The step that touched it last, or brought it; -1: none has."""
+        """The last step that touched or fetched it; -1 if there is none."""
         return self.touched[v]
 
     def advance(self, v: int, step: int) -> int:
-        """Step ``step`` has used ``v``; returns the next one that does, or NEVER."""
+        """Record that ``step`` has used ``v``; returns its next use, or NEVER."""
         uses, at = self.trace.uses[v], self._at[v]
         while at < len(uses) and uses[at] <= step:
             at += 1
@@ -96,7 +98,7 @@ class ResidentValues:
         return uses[at] if at < len(uses) else NEVER
 
     def new_version(self, v: int) -> None:
-        """Tell the contents of ``v`` from now on apart from the earlier ones."""
+        """Distinguish the contents of ``v`` from now on from the earlier ones."""
         self.origin.append(v)
         self.version[v] = self.trace.tasks.n_values + len(self.origin) - 1
 
@@ -106,9 +108,9 @@ class ResidentValues:
         return self.trace.offload_seconds(nbytes, name) if out else self.trace.fetch_seconds(nbytes, name)
 
     def remade_in(self, v: int) -> float:
-        """Seconds in which kernels can make the value again for its next use; infinite where they cannot.
+        """Seconds of kernels to recompute the value for its next use; infinite if impossible.
 
-        What they read must still be wanted then, so that it can be had, and all must fit beside that use.
+        Their operands must still be in use then, so that they are available, and all must fit together with that use.
         """
         wanted = self.next_use(v)
         if wanted >= NEVER:
@@ -125,7 +127,7 @@ class ResidentValues:
         return sum(trace.seconds[step] for step in chain.values())
 
     def _chain(self, v: int, wanted: int, chain: dict[int, int], depth: int) -> bool:
-        """Collect the steps that make ``v`` again; False where that cannot be."""
+        """Collect the steps that recompute ``v``; False if impossible."""
         step = self.trace.maker[v]
         if step < 0 or depth == 0 or self.home[v] is not None:
             return False

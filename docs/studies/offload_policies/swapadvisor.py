@@ -1,4 +1,4 @@
-"""SwapAdvisor: a genetic search over what is swapped and when."""
+"""SwapAdvisor: a genetic search over the choice and timing of swaps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from offload_policies.types import AccessTrace
 
 POPULATION = 24
 GENERATIONS = 30
-LEADS = (1.0, 2.0, 4.0, 8.0)  # how many times a transfer's own time it is brought ahead
+LEADS = (1.0, 2.0, 4.0, 8.0)  # multiples of a transfer's own time by which it is issued early
 
 
 class SwapAdvisor(AheadOfTimePolicy):
-    """Which gaps are swapped and how early values return, searched by a genetic algorithm over a small simulation.
+    """Choice of gaps and lead times by a genetic algorithm over a small simulation.
 
     Modelled: genes for swaps and for their timing, crossover, mutation, selection by simulated time. Not modelled:
     genes for the order of the operators and for memory pools, since all policies here share order and placement.
@@ -24,7 +24,7 @@ class SwapAdvisor(AheadOfTimePolicy):
     name = "swapadvisor"
 
     def choose(self) -> None:
-        """Search, then swap what the best genome says."""
+        """Search, then swap according to the best genome."""
         found = [g for g in gaps(self.trace) if idle_seconds(self.trace, g) > 0 or g.before - g.after > 2]
         if self.over() <= 0 or not found:
             return
@@ -38,7 +38,7 @@ class SwapAdvisor(AheadOfTimePolicy):
 
 
 class _Search:
-    """A gene a gap: 0 it stays, else 1 + the number of its lead."""
+    """A gene for each gap: 0 if the value stays, else 1 + the number of its lead."""
 
     def __init__(self, policy: SwapAdvisor, found: list[UseGap]) -> None:
         self.trace: AccessTrace = policy.trace
@@ -75,7 +75,7 @@ class _Search:
         return child
 
     def _seconds(self, genome: NDArray[np.int64]) -> float:
-        """Kernels one after the other, transfers in order on two links; what does not fit costs a round trip each."""
+        """Kernels in sequence, transfers in order on two links; values that do not fit cost a round trip."""
         trace = self.trace
         swapped = np.flatnonzero(genome)
         issue = self.issue[swapped, genome[swapped] - 1]
@@ -96,7 +96,7 @@ class _Search:
 
 
 def _queue(ready: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When each of several transfers ends on one link, taken in order: max-plus prefix."""
+    """End of each of several transfers in order on one link: a max-plus prefix."""
     total = np.cumsum(seconds)
     ends: NDArray[np.float64] = np.maximum.accumulate(ready - (total - seconds)) + total
     return ends

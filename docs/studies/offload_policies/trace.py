@@ -1,4 +1,4 @@
-"""The trace of a task graph, which policies see, and its memory before anything is placed."""
+"""The trace of a task graph, which policies see, and its memory before placement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def granule(capacity: int) -> int:
 
 
 def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -> AccessTrace:
-    """The program of ``tasks`` in serial order. Loads are no steps: values are loaded when needed."""
+    """The steps of ``tasks`` in serial order; loads are not steps, since values are loaded when needed."""
     unit = granule(budgets.device)
     kinds = tasks.kind.tolist()
     steps = [i for i, kind in enumerate(kinds) if kind != TaskKind.LOAD]
@@ -38,7 +38,7 @@ def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -
     shared = np.bincount(tasks.value[tasks.kind == TaskKind.MOVE], minlength=tasks.n_values) > 1
     stored = np.zeros(tasks.n_values, bool)
     stored[tasks.value[tasks.kind == TaskKind.LOAD]] = True
-    # A store is a transfer: it takes a link's time, and the kernels none.
+    # A store is a transfer: it takes time of a link, and none of the kernels.
     kernel = task_seconds(tasks, machine).tolist()
     seconds = [0.0 if kinds[i] == TaskKind.STORE else kernel[i] for i in steps]
     return AccessTrace(
@@ -59,7 +59,7 @@ def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -
 
 
 def peak_nbytes(trace: AccessTrace) -> int:
-    """The most bytes that are wanted at one time in the serial order, if nothing ever leaves before its last use."""
+    """The peak bytes in use in the serial order, if nothing leaves before its last use."""
     change = [0] * (len(trace) + 1)
     for v, uses in enumerate(trace.uses):
         if uses:
@@ -73,7 +73,7 @@ def peak_nbytes(trace: AccessTrace) -> int:
 
 
 def working_set_nbytes(trace: AccessTrace) -> int:
-    """The largest step's bytes: no plan can do with less."""
+    """The largest step's bytes: the minimum of every plan."""
     return max(
         (sum(trace.size[v] for v in needs) + w for needs, w in zip(trace.needs, trace.workspace, strict=True)),
         default=0,

@@ -1,4 +1,4 @@
-"""TURNIP as published, and ours: memory graphs whose order is left open."""
+"""TURNIP as published, and ours: memory graphs with an open order."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from offload_policies.types import NEVER, AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 MOST_AHEAD = 256
-# How much dearer it is that an accumulator leaves before its sum is whole: it goes when nothing else can.
+# Factor on the cost of evicting an accumulator before its sum is complete: it goes last.
 HALF_MADE = 1e6
 
 
 class TurnipPolicy(OffloadPolicy):
-    """Position-Belady windows, evicted only when forced; allocation runs ahead while bytes are free; no clean copies.
+    """Position-Belady windows, evicted only when forced; allocation runs ahead; no clean copies.
 
     Modelled: BUILDMEMGRAPH's allocation horizon (here: reads of the next steps, as long as bytes are free), the window
     of neighbours whose earliest next use is latest, every eviction written. Not modelled: outputs allocated ahead.
@@ -24,18 +24,18 @@ class TurnipPolicy(OffloadPolicy):
     dearest = True
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """Values that the next steps read and the device lacks, in the order of its use."""
+        """Values that the next steps read and the device lacks, in the order of their use."""
         return wanted_next(self.trace, step, MOST_AHEAD, memory)
 
 
 class DefaultPolicy(OffloadPolicy):
-    """The default: whom to evict, how, and what to bring ahead, decided in seconds of link time.
+    """The default: victims, destinations and prefetches, decided by seconds of link time.
 
-    A victim is priced by the transfers that it will cost over the time until it is wanted (a clean copy costs its
-    return alone). What the next ``steps_ahead`` steps read is brought, as long as all that they touch fits together
-    into ``share`` of the device. ``remake``: a value is made again where its kernels take less than ``remake`` times
-    its transfers.
-    Source: Belady (1966) for the farthest use; the weights and the bound on what comes ahead are ours.
+    The price of a victim is its future transfers divided by the time until its next use (a clean copy costs its return
+    alone). Values that the next ``steps_ahead`` steps read are fetched, as long as all values of these steps fit into
+    ``share`` of the device. ``remake``: a value is recomputed if its kernels take less than ``remake`` times its
+    transfers.
+    Source: Belady (1966) for the farthest use; the weights and the bound on prefetching are ours.
     """
 
     name = "ours"
@@ -59,7 +59,7 @@ class DefaultPolicy(OffloadPolicy):
         self.made = trace.tasks.value[trace.task].tolist()
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """Values that the next few steps read and the device lacks, in the order of its use."""
+        """Values that the next few steps read and the device lacks, in the order of their use."""
         trace = self.trace
         room = int(self.share * trace.budgets.device)
         touched: set[int] = set()
@@ -75,26 +75,26 @@ class DefaultPolicy(OffloadPolicy):
                     yield v
 
     def price(self, v: int, step: int, memory: MemoryView) -> float:
-        """Seconds of link (or of kernels that make it again) for each second until ``v`` is wanted."""
+        """Seconds of link time (or of recomputation) per second until ``v`` is used."""
         wanted = memory.next_use(v)
         if wanted >= NEVER:
             return 0.0
         cost = self.back[v] + (0.0 if memory.clean(v) else self.out[v])
         if self.remake and not memory.clean(v):
             cost = min(cost, memory.remade_in(v) / self.remake)
-        if self.made[wanted] == v:  # half made: it would have to be written again and again
+        if self.made[wanted] == v:  # incomplete: it would have to be written repeatedly
             cost *= HALF_MADE
         return cost / max(1, wanted - step)
 
     def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
-        """Made again where that takes less than the transfers, else the nearest memory with room."""
+        """Recomputed if that takes less time than the transfers, else the nearest memory with free bytes."""
         if self.remake and memory.remade_in(v) < self.remake * (self.out[v] + self.back[v]):
             return Eviction.RECOMPUTE
         return super().leave(v, step, memory)
 
 
 def wanted_next(trace: AccessTrace, step: int, steps: int, memory: MemoryView) -> Iterable[int]:
-    """Values that the next ``steps`` steps touch and the device lacks, in the order of its use."""
+    """Values that the next ``steps`` steps touch and the device lacks, in the order of their use."""
     for later in range(step + 1, min(step + 1 + steps, len(trace))):
         for v in trace.needs[later]:
             if memory.fetchable(v):

@@ -14,7 +14,7 @@ NEVER = 1 << 60
 
 
 class Eviction(Enum):
-    """Where a value goes that gives up its bytes and stands nowhere else."""
+    """The destination of an evicted value without a copy."""
 
     HOST = "host"
     DISK = "disk"
@@ -32,11 +32,11 @@ class MemoryBudgets:
 
 @dataclass(frozen=True)
 class AccessTrace:
-    """A program as a sequence of steps over values: step ``i`` runs task ``task[i]`` and touches ``needs[i]``.
+    """A program as a sequence of steps: step ``i`` runs task ``task[i]`` and touches ``needs[i]``.
 
-    ``uses[v]``: the steps that touch ``v``. ``begins[i]``: when step ``i`` would begin if nothing ever waited.
-    ``stored[v]``: it is a tile of an input. ``maker[v]``: the one step that makes it, else -1.
-    Units: bytes, rounded as the arena does, and seconds.
+    ``uses[v]``: the steps that touch ``v``. ``begins[i]``: the time at which step ``i`` would begin without waiting.
+    ``stored[v]``: it is a tile of an input. ``maker[v]``: the one step that produces it, else -1. Units: bytes, rounded
+    as the arena does, and seconds.
     """
 
     tasks: TaskGraph
@@ -57,20 +57,20 @@ class AccessTrace:
         return len(self.task)
 
     def fetch_seconds(self, nbytes: int, tier: str = "host") -> float:
-        """Seconds in which bytes reach the device."""
+        """Seconds of a transfer to the device."""
         return self.machine.link(tier, "device").seconds(nbytes)
 
     def offload_seconds(self, nbytes: int, tier: str = "host") -> float:
-        """Seconds in which bytes leave the device."""
+        """Seconds of a transfer from the device."""
         return self.machine.link("device", tier).seconds(nbytes)
 
     @property
     def spill(self) -> str:
-        """The nearest memory that values can be taken to."""
+        """The nearest memory for evicted values."""
         return "host" if self.budgets.host else "disk"
 
     def round_trip(self, v: int) -> float:
-        """Seconds that taking a value off the device and bringing it back takes."""
+        """Seconds of a round trip of a value off the device and back."""
         nbytes = self.size[v]
         return self.offload_seconds(nbytes, self.spill) + self.fetch_seconds(nbytes, self.spill)
 
@@ -87,45 +87,45 @@ class MemoryView(Protocol):
         """Free bytes of the host tier."""
 
     def resident(self, v: int) -> bool:
-        """True where the device holds the value."""
+        """True if the device holds the value."""
 
     def residents(self) -> Iterable[int]:
         """The values that the device holds."""
 
     def clean(self, v: int) -> bool:
-        """True where the value stands elsewhere too, so that giving up its bytes costs nothing now."""
+        """True if another memory holds the value too, so that evicting it costs nothing now."""
 
     def fetchable(self, v: int) -> bool:
-        """True where the value is not on the device and can be brought there."""
+        """True if the value is not on the device and can be fetched."""
 
     def next_use(self, v: int) -> int:
-        """The next step that touches the value, or NEVER; the step at hand counts."""
+        """The next step that touches the value, or NEVER; the current step counts."""
 
     def last_use(self, v: int) -> int:
-        """The step that touched it last, or brought it; -1: none has."""
+        """The last step that touched or fetched it; -1 if there is none."""
 
     def remade_in(self, v: int) -> float:
-        """Seconds in which kernels can make the value again for its next use; infinite where they cannot."""
+        """Seconds of kernels to recompute the value for its next use; infinite if impossible."""
 
 
 class OffloadPolicy:
-    """Decides what leaves the device, how, and what comes ahead of its use.
+    """Decides which values leave the device, how, and which are fetched ahead of use.
 
-    By itself: a value is brought when a step needs it, and the one wanted latest makes room.
+    By default a value is fetched when a step needs it, and the value with the latest next use is evicted.
     """
 
     name: ClassVar[str]
-    # False: transfers are issued in the program's order, so that those of a step start after the step before has ended.
+    # False: transfers are issued in program order, so those of a step start after the step before has ended.
     free: ClassVar[bool] = True
-    # True: what a step gives up must have left before the next step begins.
+    # True: evicted values must have left before the next step begins.
     waits_for_offloads: ClassVar[bool] = False
-    # False: a value that stands elsewhere too is written again all the same, as where no copy is remembered.
+    # False: a value with a copy is written again nevertheless, as without a record of copies.
     keeps_clean: ClassVar[bool] = True
-    # True: what was stored as an output is not written again when it leaves, but read from there.
+    # True: a stored output is not written again when it leaves, but read from there.
     rereads: ClassVar[bool] = False
-    # True: what comes ahead of its use may push out what is wanted later; else it takes free bytes only.
+    # True: prefetches may evict values used later; else they take free bytes only.
     fetch_evicts: ClassVar[bool] = False
-    # True: of a window of neighbours the dearest value counts, not their sum.
+    # True: the most expensive value of a window of neighbours counts, not their sum.
     dearest: ClassVar[bool] = False
 
     def prepare(self, trace: AccessTrace) -> None:
@@ -133,17 +133,17 @@ class OffloadPolicy:
         self.trace = trace
 
     def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """Values whose bytes are given up before ``step`` takes any; those that ``step`` needs are passed over."""
+        """Values to evict before ``step`` allocates; those that ``step`` needs are ignored."""
         return ()
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """Values to bring once ``step`` has its bytes, in order; it ends when one finds no room."""
+        """Values to fetch once ``step`` has its bytes, in order; stops when one does not fit."""
         return ()
 
     def price(self, v: int, step: int, memory: MemoryView) -> float:
-        """The cost of evicting ``v``: the cheapest value goes."""
+        """The cost of evicting ``v``: the cheapest value is evicted."""
         return 1.0 / max(1, memory.next_use(v) - step)
 
     def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
-        """Where a value goes that stands nowhere else."""
+        """The destination of a value without a copy."""
         return Eviction.HOST if memory.host_free_nbytes >= self.trace.size[v] else Eviction.DISK
