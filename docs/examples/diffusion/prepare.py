@@ -1,4 +1,4 @@
-"""Write FOLDER/digits.npy: scikit-learn's handwritten digits, each drawn again and again a little shifted."""
+"""Write FOLDER/digits.npy: scikit-learn's handwritten digits, each repeated with small shifts."""
 
 import sys
 from pathlib import Path

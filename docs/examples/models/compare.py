@@ -1,12 +1,12 @@
-"""SmolLM2 by einturnip beside transformers, in turns: the same text, tokens a second, and memory seen from outside.
+"""SmolLM2 by einturnip compared with transformers: the text, tokens per second and peak memory.
 
-Both are processes that stay, and are asked one after the other, so that both see the same machine.
+Both are resident processes that answer alternately, so that both run on the same machine in the same state.
 
-python compare.py MODEL.gguf [--memory 320MiB] [--tokens 32] [--rounds 2] [--peer-python PYTHON] [--offload]
+    python compare.py MODEL.gguf [--memory 320MiB] [--tokens 32] [--rounds 2] [--peer-python PYTHON] [--offload]
 
-Needs torch, transformers, accelerate and gguf in the peer's Python. With --offload FOLDER, transformers runs by
+Needs torch, transformers, accelerate and gguf in the peer's Python. With --offload FOLDER, transformers uses
 Accelerate's disk_offload. With --limit SIZE, each contender runs in a memory cgroup (version 1, as root) of that size,
-which counts the pages of files in the page cache too, and in which the kernel kills what cannot do with it.
+which also counts the page cache, and in which the kernel kills a process that needs more.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
 Ask = Callable[[str, int], dict[str, Any]]
-"""A question answered in so many tokens at most."""
+"""A question with the maximum number of tokens of the answer."""
 
 
 def ours(model: str, memory: str | None, arena: str | None) -> Ask:
-    """Answers by einturnip, the likeliest tokens."""
+    """Answers by einturnip, the most likely tokens."""
     from generate import Model, room
 
     reader = Model(model, memory=room(memory), arena=arena)
@@ -99,7 +99,7 @@ def theirs(model: str, offload: str | None) -> Ask:
 
 
 def _offloaded(folder: str, name: str, kept: Path) -> tuple[Any, Any]:
-    """The model with its weights on disk, read for each layer; a first run, without a limit, writes them there."""
+    """The model with its weights on disk; a first run, without a limit, writes them there."""
     import torch
     from accelerate import disk_offload, init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -127,7 +127,7 @@ def _told(question: str, prompt: list[int], said: list[int], began: float, marks
 
 
 class Contender:
-    """A process that answers a question a line; its highest resident memory is read from outside, out of /proc."""
+    """A process that answers one question per line; its peak resident memory is read from /proc."""
 
     def __init__(self, command: list[str], limit: int | None = None) -> None:
         self.group = Path(tempfile.mkdtemp(prefix="compare-", dir=CGROUPS)) if limit is not None else None
@@ -155,7 +155,7 @@ class Contender:
             time.sleep(0.02)
 
     def ask(self, question: str, most: int) -> dict[str, Any]:
-        """What it answers; where it died, why."""
+        """Its answer; if it died, the reason."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             print(json.dumps([question, most]), file=self.process.stdin, flush=True)
@@ -170,7 +170,7 @@ class Contender:
         return {"failed": f"exit {code}: {self.errors.read().strip()[-400:]}"}
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -186,7 +186,7 @@ def _serve(ask: Ask) -> None:
 
 
 def main() -> None:
-    """Run the contenders in turns, each in a process of its own, and compare."""
+    """Run the contenders alternately, each in a process of its own, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--memory")

@@ -41,7 +41,7 @@ LONGEST = 256
 
 
 class Embedder:
-    """A directory with ``model.safetensors`` and ``tokenizer.json``, as published."""
+    """The model of a directory with ``model.safetensors`` and ``tokenizer.json``, as published."""
 
     def __init__(self, folder: str | Path, memory: str | int | None = None, arena: str | int | None = None) -> None:
         from tokenizers import Tokenizer
@@ -52,12 +52,12 @@ class Embedder:
         self.program = et.compile(Path(__file__).with_name("minilm.ein"))
         file = et.open(str(folder))
         self.weights = {name: file[key] for name, key in NAMES.items()}
-        if memory is None and arena is None:  # as much memory as there is: read the weights once, not with every batch
+        if memory is None and arena is None:  # without a limit: read the weights once, not with every batch
             self.weights = {name: np.asarray(weight) for name, weight in self.weights.items()}
         self.settings = {"memory": memory, "arena": arena}
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
-        """A vector of length 1 for each sentence; sentences of like length go together, rounded up to fours."""
+        """A vector of length 1 for each sentence; sentences are batched by length, rounded up to fours."""
         tokens = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences)]
         order = sorted(range(len(tokens)), key=lambda n: len(tokens[n]))
         found = np.empty((len(tokens), 384), np.float32)
@@ -73,7 +73,7 @@ class Embedder:
 
 
 def main() -> None:
-    """Print the lines that are nearest in meaning to the question."""
+    """Print the lines nearest to the question in meaning."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("sentences")

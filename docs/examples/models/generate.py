@@ -1,4 +1,4 @@
-"""Text from SmolLM2-135M-Instruct, out of its GGUF file, in the memory you state.
+"""Text from SmolLM2-135M-Instruct, from its GGUF file, within a given memory.
 
 python generate.py SmolLM2-135M-Instruct.Q4_1.gguf "What is the capital of France?" [--memory 320MiB] [--tokens 64]
 """
@@ -30,13 +30,13 @@ NAMES = {
     "gain": "output_norm.weight",
 }
 BUCKETS = (64, 256, 1024, 2048)
-"""Rows that the keys and values have room for: one plan for each that is needed, not one for each token."""
+"""Lengths of the arrays of keys and values: one plan for each that is needed, not one for each token."""
 
 BLOCK, STEP = 64, 8
-"""Tokens of the prompt that are read at once; the last block is filled up to a whole number of steps."""
+"""Tokens of the prompt that are read at once; the last block is padded to a whole number of steps."""
 
 MODEL_NBYTES = 60 << 20
-"""What the tokenizer, and the keys and values of 256 tokens take beside einturnip."""
+"""Bytes of the tokenizer, and of the keys and values of 256 tokens, in addition to einturnip."""
 
 
 class Model:
@@ -52,7 +52,7 @@ class Model:
         settings = {name: value for name, value in settings.items() if value is not None}
         weights: dict[str, Any] = {name: self.file[key] for name, key in NAMES.items()}
         weights |= et.open(weights_from) if weights_from else {}
-        if not settings:  # as much memory as there is: expand the weights once, not with every token
+        if not settings:  # without a limit: expand the weights once, not with every token
             weights = {name: np.asarray(file) for name, file in weights.items()}
         weights["base"] = self.metadata["llama.rope.freq_base"]
         weights["eps"] = self.metadata["llama.attention.layer_norm_rms_epsilon"]
@@ -64,11 +64,11 @@ class Model:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the text so far; what was kept of it stays in its place, unread."""
+        """Forget the text so far; old keys and values stay in the arrays, unread."""
         self.length = 0
 
     def read(self, tokens: list[int]) -> np.ndarray:
-        """Read on, and give the logits of what comes next."""
+        """Read further tokens, and return the logits of the next one."""
         logits = np.empty(0)
         for at in range(0, len(tokens), BLOCK):
             part = tokens[at : at + BLOCK]
@@ -99,7 +99,7 @@ class Model:
         self.keys, self.values = np.pad(self.keys, fill), np.pad(self.values, fill)
 
     def generate(self, prompt: list[int], most: int, temperature: float = 0.0, seed: int = 0) -> Iterator[int]:
-        """Tokens after the prompt: the likeliest, or drawn where the temperature is above 0."""
+        """Tokens after the prompt: the most likely, or random ones if the temperature is above 0."""
         drawn = np.random.default_rng(seed)
         logits = self.read(prompt)
         for _ in range(most):
@@ -115,9 +115,9 @@ class Model:
 
 
 class Tokenizer:
-    """Byte-pair encoding with the vocabulary and the merges that a GGUF file holds .
+    """Byte-pair encoding with the vocabulary and the merges of a GGUF file.
 
-    Text is cut as for GPT-2, but digits stand apart.
+    Text is split as for GPT-2, but every digit is a token.
     """
 
     def __init__(self, metadata: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Tokenizer:
         self.encoder.decoder = decoders.ByteLevel()
 
     def chat(self, question: str) -> list[int]:
-        """A question as the model was taught to be asked."""
+        """A question in the format that the model was trained on."""
         system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
         text = (
             f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
@@ -150,13 +150,13 @@ class Tokenizer:
         return found
 
     def text(self, tokens: list[int]) -> str:
-        """What tokens say."""
+        """The text of tokens."""
         said: str = self.encoder.decode(tokens, skip_special_tokens=True)
         return said
 
 
 def room(memory: str | None) -> int | None:
-    """What of the memory stated for this process is left to einturnip, in bytes."""
+    """Bytes of the process's memory limit that remain for einturnip."""
     if memory is None:
         return None
     with open("/proc/self/status", encoding="ascii") as status:
@@ -168,7 +168,7 @@ def room(memory: str | None) -> int | None:
 
 
 def main() -> None:
-    """Answer a question, word by word."""
+    """Answer a question, printing word by word."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("question")
@@ -187,7 +187,7 @@ def main() -> None:
         first = first or time.monotonic() - began
         tokens.append(token)
         text = model.tokenizer.text(tokens)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # a character whose bytes are not all there yet
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # the bytes of a character are still incomplete
             print(text[len(said) :], end="", flush=True)
             said = text
     rest = time.monotonic() - began - first

@@ -1,4 +1,4 @@
-"""Fine-tunes SmolLM2 on a text, out of its GGUF file, in the memory you state, and writes what was learned.
+"""Fine-tunes SmolLM2 on a text, from its GGUF file, within a given memory; writes the adapter.
 
 python lora.py SmolLM2-135M-Instruct.Q4_1.gguf TEXT.txt --memory 512MiB [--steps 100] [--save adapter.safetensors]
 """
@@ -21,7 +21,7 @@ CHANGED = ("Wq", "Wv")
 
 
 def windows(tokens: list[int], length: int, steps: int, seed: int) -> np.ndarray:
-    """Parts of a text to read, one a step: each of ``length`` tokens and the one that follows."""
+    """Windows of a text, one for each step: ``length`` tokens and the next one."""
     if len(tokens) <= length:
         raise SystemExit(f"the text has {len(tokens)} tokens: more than {length} are needed")
     starts = np.random.default_rng(seed).integers(0, len(tokens) - length, steps)
@@ -29,7 +29,7 @@ def windows(tokens: list[int], length: int, steps: int, seed: int) -> np.ndarray
 
 
 class LoRA:
-    """A session of ``lora.ein``: a model's file, and the additions to its weights, which begin as nothing."""
+    """A session of ``lora.ein``: a model's file, and the additions to its weights, initially zero."""
 
     def __init__(self, path: str, rank: int = 32, seed: int = 0, rate: float = 5e-4, **settings: Any) -> None:
         self.file = et.open(path)
@@ -47,11 +47,11 @@ class LoRA:
         self.session = program.session(data=data, **self.settings)
 
     def step(self, ids: np.ndarray) -> float:
-        """Learn from a window; gives the loss before."""
+        """Learn from a window; returns the loss before."""
         return float(self.session.step(ids=ids)["loss"])
 
     def save(self, adapter: str, merged: str) -> None:
-        """Write what was learned, and the weights that it changes as they are with it; ends the session."""
+        """Write the additions, and the changed weights; ends the session."""
         data: dict[str, Any] = {name: self.session.state(name) for name in LEARNED}
         self.session.close()
         data |= {name: self.file[NAMES[name]] for name in CHANGED} | {"alpha": self.alpha}

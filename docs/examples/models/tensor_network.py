@@ -1,11 +1,11 @@
-"""Amplitudes of a random quantum circuit on a grid of qubits, as a program of one product over all its gates.
+"""Amplitudes of a random quantum circuit on a grid of qubits, as one product over all its gates.
 
-python tensor_network.py [--rows 5] [--columns 5] [--cycles 8] [--seed 0] [--open 0] [--memory 256MiB] [--print]
+    python tensor_network.py [--rows 5] [--columns 5] [--cycles 8] [--seed 0] [--open 0] [--memory 256MiB] [--print]
 
-A cycle is a gate drawn for each qubit, of the roots of X, Y and W and never twice in turn the same, and CZ between
+A cycle is a random gate for each qubit, a root of X, Y or W and never the same twice in a row, and CZ between
 neighbours, a quarter of the pairs at a time (Boixo et al., Characterizing quantum supremacy in near-term devices, 2018;
-gates of Arute et al., 2019). The amplitude is of ending in 0...0; ``--open`` leaves so many qubits' ends open, which
-gives 2**open amplitudes. ``--print`` prints the program, as tensor_network.ein holds it, and runs nothing.
+gates of Arute et al., 2019). The amplitude is that of ending in 0...0; ``--open`` leaves the ends of that many qubits
+open, which gives 2**open amplitudes. ``--print`` prints the program, which is in tensor_network.ein, and runs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TERMS_A_LINE = 8
 
 @dataclass(frozen=True)
 class Circuit:
-    """Its tensors in order, each the name of a gate and its labels, and the labels left open."""
+    """Its tensors in order, each the name of a gate and its labels, and the open labels."""
 
     title: str
     terms: tuple[tuple[str, tuple[str, ...]], ...]
@@ -53,12 +53,12 @@ class Circuit:
         )
 
     def operands(self) -> list[Any]:
-        """Arrays and labels by turns, then the labels of the result, as opt_einsum's ``contract`` takes them."""
+        """Arrays and labels alternately, then the labels of the result, as for opt_einsum's ``contract``."""
         return [x for name, labels in self.terms for x in (GATES[name], list(labels))] + [list(self.ends)]
 
 
 def random_circuit(rows: int, columns: int, cycles: int, seed: int = 0, opened: int = 0) -> Circuit:
-    """A circuit drawn with a seed; the last ``opened`` qubits' ends are open."""
+    """A random circuit with a seed; the last ``opened`` qubits' ends are open."""
     drawn, count = np.random.default_rng(seed), rows * columns
     passed, last = [0] * count, [""] * count
     terms: list[tuple[str, tuple[str, ...]]] = [("zero", (f"q{k}_0",)) for k in range(count)]
@@ -75,7 +75,7 @@ def random_circuit(rows: int, columns: int, cycles: int, seed: int = 0, opened: 
 
 
 def _pairs(rows: int, columns: int, pattern: int) -> Iterator[tuple[int, int]]:
-    """Neighbours that meet in a cycle: along rows or columns, from even or odd places."""
+    """Neighbours that interact in a cycle: along rows or columns, from even or odd positions."""
     down, odd = pattern % 2, pattern // 2
     for i in range(rows - down):
         for j in range(columns + down - 1):

@@ -1,4 +1,4 @@
-"""Trains digits.ein on scikit-learn's digits (pip install scikit-learn) and prints the accuracy on those held out."""
+"""Trains digits.ein on scikit-learn's digits (pip install scikit-learn); prints the test accuracy."""
 
 from pathlib import Path
 
