@@ -1,4 +1,8 @@
-"""The row of calls from a bound program to its report, with the check after each."""
+"""Entry points from a bound program to a run report: bind, plan, execute.
+
+``bind`` gives the graph for the sizes of the inputs, ``make_plan`` the plan from the cache or a search, ``execute``
+runs it on the host or on devices. A new plan is proven by ``planner.check``, unless ``Options.check`` is off.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ WARNINGS = ("nan", "overflow", "divide")
 
 @gc_paused()
 def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int]) -> EinGraph:
-    """The program with the sizes that its inputs and ``dims`` give.
+    """Return the graph of the program for the sizes that its inputs and ``dims`` give.
 
     Raises:
         SourceError, BindError: sizes disagree or are missing.
@@ -67,50 +71,52 @@ def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str
 def make_plan(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> PlannedProgram:
-    """Rewrite, decompose, lower, place and price. ``targets``: the outputs that are kept, and where.
+    """Rewrite, tile, lower, place and price a program.
+
+    ``targets``: files of the outputs that are written.
 
     Raises:
-        CapacityError: the budget is too small; says the minimum. DeviceError: there is no such device.
+        CapacityError: the budget is too small; names the minimum. DeviceError: there is no such device.
     """
     device = choose(options.device)
     if device.kind == "cpu":
-        return _made(graph, sources, targets, options, device)
+        return _plan_for(graph, sources, targets, options, device)
     device, arena = within(device, options.memory, options.arena)
     try:
-        return _made(graph, sources, targets, replace(options, memory=None, arena=arena), device)
+        return _plan_for(graph, sources, targets, replace(options, memory=None, arena=arena), device)
     except CapacityError:
         if options.memory is None or not device.library:
             raise
-    options = replace(options, memory=None, arena=options.memory)  # cuBLAS then has no workspace
-    return _made(graph, sources, targets, options, replace(device, library=0))
+    options = replace(options, memory=None, arena=options.memory)  # without a workspace for cuBLAS
+    return _plan_for(graph, sources, targets, options, replace(device, library=0))
 
 
-def _made(
+def _plan_for(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: DeviceChoice
 ) -> PlannedProgram:
-    """The plan for a device, whose budget is the options' arena: one that was kept, or one made now."""
+    """Return the plan for a device within the options' budget, from the plan cache or from a search."""
     machine, memory = _machine(graph, sources, targets, options, device)
     began, resident = time.monotonic(), resident_nbytes()
     layouts = {n: file_layouts.layout(source) for n, source in sources.items()}
     written = tuple(targets), tuple(file_layouts.layouts(graph, {}, targets).items())
-    asked = (tuple(layouts.items()), written, options.plan_key, len(device.numbers))
-    room = plan_store.PlanningBudget(
+    cache_key = (tuple(layouts.items()), written, options.plan_key, len(device.numbers))
+    budget = plan_store.PlanningBudget(
         (memory or 0) - resident if options.arena is None else options.arena, options.arena is not None
     )
-    place = plan_store.plan_folder(graph, machine, room.stated, *asked) if options.replayed is None else None
-    found = place.find(room) if place is not None else None
+    folder = plan_store.plan_folder(graph, machine, budget.stated, *cache_key) if options.replayed is None else None
+    found = folder.find(budget) if folder is not None else None
     found = found if found is None or fits(found.memgraph, memory, machine.workers) else None
-    given = found
+    chosen = found
     if found is None:
-        made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
-        given = place.better(_kept(made), room) if place is not None and not options.reproducible else None
-        given = given if given is None or fits(given.memgraph, memory, machine.workers) else None
-    if given is not None:
-        told = given.graph, given.memgraph, given.prediction, Budget(memory, given.arena), machine, sources, targets
-        made = PlannedProgram(*told, capacity=given.capacity, limit=given.limit)
+        made = _search(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
+        chosen = folder.better(_stored(made), budget) if folder is not None and not options.reproducible else None
+        chosen = chosen if chosen is None or fits(chosen.memgraph, memory, machine.workers) else None
+    if chosen is not None:
+        fields = chosen.graph, chosen.memgraph, chosen.prediction, Budget(memory, chosen.arena), machine
+        made = PlannedProgram(*fields, sources, targets, capacity=chosen.capacity, limit=chosen.limit)
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
-    best = with_lower_bound(_as_it_runs(_on_device(made, device, options), options))
+    best = with_lower_bound(_with_actual_kernels(_on_device(made, device, options), options))
     if best.prediction.seconds > MAX_SECONDS:
         from einturnip.planner.feasible import require_planned_in_time
 
@@ -119,21 +125,21 @@ def _made(
         from einturnip.planner.check import check
 
         check(best.graph, best.memgraph)
-        if place is not None and found is None:  # what is kept was proven
-            place.store(_kept(made), room, time.monotonic() - began)
+        if folder is not None and found is None:  # only proven plans are cached
+            folder.store(_stored(made), budget, time.monotonic() - began)
     if found is None and len(best.memgraph) >= LARGE_PLAN:
         trim_heap()
     return best
 
 
-def _kept(made: PlannedProgram) -> plan_store.StoredPlan:
+def _stored(made: PlannedProgram) -> plan_store.StoredPlan:
     return plan_store.StoredPlan(made.memgraph, made.prediction, made.budget.arena, made.capacity, made.limit)
 
 
 def _machine(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: DeviceChoice
 ) -> tuple[Machine, int | None]:
-    """The machine that a plan is priced for, and the memory of the process, if that is what is bounded."""
+    """Return the machine that the plan is priced for, and the memory limit of the process, if any."""
     machine, devices = machine_here(options.workers or usable_cores()), len(device.numbers)
     if device.kind != "cpu":
         machine = replace(machine, compute=device.name, workers=machine.workers * devices)
@@ -150,7 +156,7 @@ def _machine(
     return machine, memory
 
 
-def _searched(
+def _search(
     graph: EinGraph,
     sources: Mapping[str, Source],
     targets: Mapping[str, str],
@@ -159,18 +165,21 @@ def _searched(
     layouts: Mapping[str, FileLayout],
     devices: int,
 ) -> PlannedProgram:
-    """The best plan of the program, rewritten and fused or not, that the search finds; loaded where none is kept."""
+    """Return the best plan over rewritten and fused variants.
+
+    The planner is imported here, so that runs of cached plans do not load it.
+    """
     from einturnip.planner.canonical import canonical_tiling
     from einturnip.planner.fit_memory import Choose, fit_memory
     from einturnip.planner.plan import plan, release_search_memory
     from einturnip.planner.variants import best_variant
 
-    (machine, memory), again, began = within, options.replayed, resident_nbytes()
+    (machine, memory), replayed, began = within, options.replayed, resident_nbytes()
     limit = options.arena if options.arena is not None else memory
-    if options.reproducible or again is not None:
-        limit = None if again is None else again.limit
+    if options.reproducible or replayed is not None:
+        limit = None if replayed is None else replayed.limit
 
-    only: Choose | None = canonical_tiling if options.reproducible else None if again is None else again.tiling
+    only: Choose | None = canonical_tiling if options.reproducible else None if replayed is None else replayed.tiling
 
     def planned(
         graph: EinGraph,
@@ -179,11 +188,11 @@ def _searched(
         withheld_nbytes: int = 0,
         max_arena: int | None = None,
     ) -> tuple[LoweredPlan, Prediction]:
-        lie = file_layouts.layouts(graph, layouts, targets)
+        stored = file_layouts.layouts(graph, layouts, targets)
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
-        arena = options.arena if again is None else again.arena
+        arena = options.arena if replayed is None else replayed.arena
         lowered = plan(
-            *(graph, memory, arena, machine, lie, readable, choose, options.reproducible, devices, max_price),
+            *(graph, memory, arena, machine, stored, readable, choose, options.reproducible, devices, max_price),
             *(options.base_nbytes, withheld_nbytes, max_arena),
         )
         known = lowered.seconds if options.policy == SEARCHED_BY else None
@@ -192,27 +201,27 @@ def _searched(
         return lowered, prediction
 
     search = partial(best_variant, graph, options, limit, machine, planned)
-    if options.arena is None and again is None:
+    if options.arena is None and replayed is None:
         best = fit_memory(search, memory, began, machine.workers, options.base_nbytes, planned)
     else:
         best = search()
-    low = best.lowered
-    if again is not None:
-        again.require(low.memgraph, memory, machine.workers)
-    found = best.graph, low.memgraph, best.prediction, low.budget, machine, sources, targets
-    return PlannedProgram(*found, capacity=low.capacity, limit=best.limit)
+    lowered = best.lowered
+    if replayed is not None:
+        replayed.require(lowered.memgraph, memory, machine.workers)
+    found = best.graph, lowered.memgraph, best.prediction, lowered.budget, machine, sources, targets
+    return PlannedProgram(*found, capacity=lowered.capacity, limit=best.limit)
 
 
 def _on_device(made: PlannedProgram, device: DeviceChoice, options: Options) -> PlannedProgram:
-    """The plan for a device: what it offloads goes to host memory while there is room."""
+    """Return the plan for a device: it offloads to host memory while there is space."""
     if device.kind == "cpu":
         return replace(made, device=device)
     memgraph, staging = with_host_tier(made.memgraph, pinned_limit(options.host_memory, resident_nbytes()))
     return replace(made, memgraph=memgraph, device=device, staging=staging)
 
 
-def _as_it_runs(made: PlannedProgram, options: Options) -> PlannedProgram:
-    """The plan with what its run will take, where NumPy does some of its kernels."""
+def _with_actual_kernels(made: PlannedProgram, options: Options) -> PlannedProgram:
+    """Return the plan with the prediction for its actual kernels, some of which NumPy runs."""
     if made.device.kind != "cpu" or options.reproducible or options.replayed is not None:
         return made
     graph = with_numpy_kernels(made.memgraph, made.machine)
@@ -228,11 +237,11 @@ def execute(
     options: Options,
     progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
-    standing: RunResources | None = None,
+    resources: RunResources | None = None,
 ) -> RunReport:
     """Run a plan; its outputs are committed when every op has ended.
 
-    ``standing``: arena, threads and spill file from an earlier run of the plan.
+    ``resources``: arena, threads and spill file from an earlier run of the plan.
 
     Raises:
         RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
@@ -240,7 +249,7 @@ def execute(
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
         compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
-    ready = run_resources_for(planned, options, shared=True) if standing is None else standing
+    host = run_resources_for(planned, options, shared=True) if resources is None else resources
     try:
         nodes = planned.graph.nodes
         by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
@@ -249,44 +258,49 @@ def execute(
         def tick(transfers: TransferEnds) -> Callable[[RunTrace], None] | None:
             return None if progress is None else ProgressReporter(memgraph, transfers, progress)
 
-        ran = _on_host if planned.device.kind == "cpu" else _on_streams
-        transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
+        run_on = _on_host if planned.device.kind == "cpu" else _on_streams
+        transfers, trace = run_on(planned, options, host, (by_node, by_output, host.spill), tick, stop)
         require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
             sink.commit()
-        touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None
-        if standing is None:
-            ready.leave()
+        touched = host.arena.touched_nbytes() if planned.device.kind == "cpu" else None
+        if resources is None:
+            host.leave()
         bound = run_lower_bound(planned, sources, sinks)
         return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound)
     finally:
-        if standing is None:
-            ready.close()
+        if resources is None:
+            host.close()
 
 
 def run_resources_for(planned: PlannedProgram, options: Options, shared: bool = False) -> RunResources:
-    """What runs of a plan take of the host; for several runs of it, and to be closed after the last."""
+    """Return reusable resources for runs of a plan; the caller closes them after the last run."""
     lanes = slots(planned.machine.workers)
     return RunResources(planned.memgraph, lanes, policy(options.policy), options.spill, options.spill_limit, shared)
 
 
-Far: TypeAlias = tuple[Sequence[Source | None], Sequence[Sink], SpillFile | None]
+Ends: TypeAlias = tuple[Sequence[Source | None], Sequence[Sink], SpillFile | None]
 Ticks: TypeAlias = Callable[[TransferEnds], Callable[[RunTrace], None] | None]
 
 
 def _on_host(
-    planned: PlannedProgram, options: Options, ready: RunResources, far: Far, ticks: Ticks, stop: threading.Event | None
+    planned: PlannedProgram,
+    options: Options,
+    host: RunResources,
+    ends: Ends,
+    ticks: Ticks,
+    stop: threading.Event | None,
 ) -> tuple[TransferEnds, RunTrace]:
     """Run a plan on the host's threads."""
-    memgraph, lanes, again = planned.memgraph, ready.lanes, options.replayed
-    executor = OpExecutor(memgraph, ready.arena, *far)
+    memgraph, lanes, record = planned.memgraph, host.lanes, options.replayed
+    executor = OpExecutor(memgraph, host.arena, *ends)
     state = (
-        SchedulerState(memgraph, ready.ranks, lanes) if again is None else ReplayState(memgraph, lanes, again.events)
+        SchedulerState(memgraph, host.ranks, lanes) if record is None else ReplayState(memgraph, lanes, record.events)
     )
     tick = ticks(executor)
     with blas_threads(1):
         trace = run_ops(
-            memgraph, state, executor.run, executor.describe, lanes, tick, stop, executor.only_counts, ready.crew
+            memgraph, state, executor.run, executor.describe, lanes, tick, stop, executor.only_counts, host.crew
         )
     if tick is not None:
         tick(trace)
@@ -294,18 +308,23 @@ def _on_host(
 
 
 def _on_streams(
-    planned: PlannedProgram, options: Options, ready: RunResources, far: Far, ticks: Ticks, stop: threading.Event | None
+    planned: PlannedProgram,
+    options: Options,
+    host: RunResources,
+    ends: Ends,
+    ticks: Ticks,
+    stop: threading.Event | None,
 ) -> tuple[TransferEnds, RunTrace]:
-    """Run a plan on the streams of a device, or of several."""
+    """Run a plan on the streams of one or more devices."""
     memgraph = planned.memgraph
     pinned = memgraph.host_nbytes + sum(planned.staging)
     devices = open_devices(planned.device, memgraph.device_nbytes, pinned)
     try:
-        transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *far)
-        tick, way = ticks(transfers), dispatched(memgraph, options.policy, ready.ranks)
+        transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
+        tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)
         with blas_threads(1):
             trace = run_on_devices(
-                way.graph, devices, transfers, planned.staging, way.ranks, tick, stop, in_order=way.in_order
+                run.graph, devices, transfers, planned.staging, run.ranks, tick, stop, in_order=run.in_order
             )
         if tick is not None:
             tick(trace)
@@ -323,11 +342,11 @@ def report_of(
     touched: int | None = None,
     bound: dict[str, int] | None = None,
 ) -> RunReport:
-    """What a run did.
+    """Return the report of a run.
 
-    ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out. ``touched``: bytes
-    of the arena that it wrote to, as the kernel counts its pages; None where only the plan tells. ``bound``: bytes that
-    had to move, where that differs from the plan's.
+    ``flags``: for each node the number of tiles with each of WARNINGS; ``moved``: bytes in and out. ``touched``: bytes
+    of the arena that were written, counted by the kernel in pages; None if unknown. ``bound``: lower bound of the moved
+    bytes, if it differs from the plan's.
     """
     graph = planned.graph
     warnings = []
@@ -348,7 +367,7 @@ def report_of(
         carried=trace.carried,
         link_bytes=planned.device.link_bytes(moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound if bound is None else bound,
-        # A plan made for more memory may serve less.
+        # A cached plan for a larger budget may serve this one.
         arena_nbytes=min(planned.budget.arena, planned.budget.memory or planned.budget.arena),
         # An arena may end inside its last page.
         arena_peak_nbytes=planned.memgraph.peak_nbytes if touched is None else min(touched, planned.memgraph.capacity),

@@ -30,7 +30,7 @@ from einturnip.kernels.numpy.scatter import Scatter
 # Operands that are smaller than this in total are assumed to be in the cache.
 CACHED_NBYTES = 1 << 18
 # NumPy's scatters hold the GIL, so two of them on separate tiles take as long as one that scatters all.
-_IN_TURNS = 2
+_SERIALIZED = 2
 # Points of a product below which the BLAS call itself dominates; nanoseconds per byte of NumPy's multiplication.
 _SMALL, _BYTE_NS = 1 << 18, 0.032
 
@@ -151,12 +151,12 @@ def _blocked(kernel: BlockedKernel, share: float) -> KernelWork:
     for number, steps in enumerate(kernel.sections):
         if number == sections.innermost + 1:
             before = set(seen)
-        elif number == sections.innermost + 2:  # other blocks than the first of each reduction: operands are read again
+        elif number == sections.innermost + 2:  # later blocks of a reduction read their operands again
             seen -= {k for k in seen - before if kernel.registers[k].kind == "operand"}
         for step in steps:
             made = _pass(kernel.registers, sections, number, step, seen)
             if made.times:
-                _placed(work, made, step, sections, share, kernel.registers[step.out].dtype.itemsize)
+                _add_pass(work, made, step, sections, share, kernel.registers[step.out].dtype.itemsize)
     if sum(p.read + p.written for p in work.passes) < CACHED_NBYTES:
         work.passes = [replace(p, read=0.0, written=0.0) for p in work.passes]
     return work
@@ -187,7 +187,7 @@ def _pass(
     return ArrayPass(f"{name}.{unit}", times, points, loops, moved["operand"], moved["out"])
 
 
-def _placed(
+def _add_pass(
     work: KernelWork, made: ArrayPass, step: PrimitiveStep, sections: _Sections, share: float, item: int
 ) -> None:
     """Add a pass; rows at data-dependent places cost per row and per element.
@@ -196,17 +196,17 @@ def _placed(
     """
     run = step.operation
     if isinstance(run, RowLoad | GatherRows):
-        kept = share if isinstance(run, GatherRows) else 1.0
+        factor = share if isinstance(run, GatherRows) else 1.0
         rows = made.points / max(1, _row_points(run, sections.space.blocks))
         table = _table_nbytes(run, item)
-        work.passes.append(ArrayPass("rows", made.times, rows * kept, 0, made.read * kept, made.written, table))
-        work.passes.append(ArrayPass("elements", 0, made.points * kept))
+        work.passes.append(ArrayPass("rows", made.times, rows * factor, 0, made.read * factor, made.written, table))
+        work.passes.append(ArrayPass("elements", 0, made.points * factor))
     elif isinstance(run, Scatter):
-        kept = min(1.0, share * (1 if run.codes else _IN_TURNS)) if run.masked else 1.0
+        factor = min(1.0, share * (1 if run.codes else _SERIALIZED)) if run.masked else 1.0
         columns = math.prod(sections.space.blocks[p] for p in run.columns)
         rows = made.points / max(1, columns)
-        work.passes.append(replace(made, points=made.points * kept))
-        work.passes.append(ArrayPass("scattered", 0, rows * (1.0 if run.codes else kept)))  # one place per row
+        work.passes.append(replace(made, points=made.points * factor))
+        work.passes.append(ArrayPass("scattered", 0, rows * (1.0 if run.codes else factor)))  # one place per row
         if run.masked and not run.codes:  # the rows of the tile are extracted first
             work.passes.append(ArrayPass("elements", 0, made.points * share))
     else:
@@ -268,12 +268,12 @@ def _contraction(kernel: ContractionKernel) -> KernelWork:
         nbytes = points * kernel.itemsizes[index]
         moved = {"read": nbytes} if index < 2 else {"written": nbytes}
         if plan.packed[index]:
-            again = _packings(kernel, index, counts)
+            copies = _packings(kernel, index, counts)
             source = f"convert.{_stored(kernel, index)}" if kernel.converts[index] else "copy"
-            runs = points * again / max(1, _run(kernel, index))
-            work.passes.append(ArrayPass(f"{source}.{dtype}", turns, points * again, runs, **moved))
+            runs = points * copies / max(1, _run(kernel, index))
+            work.passes.append(ArrayPass(f"{source}.{dtype}", turns, points * copies, runs, **moved))
         elif nbytes > CACHED_NBYTES:
-            work.passes.append(ArrayPass("touch", 0, 0, 0, **moved))
+            work.passes.append(ArrayPass("traffic", 0, 0, 0, **moved))
     return work
 
 
@@ -291,7 +291,7 @@ def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
         nbytes = float(math.prod(long[p] for p in labels if p in long) * kernel.itemsizes[index])
         if nbytes > CACHED_NBYTES:
             read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
-            work.passes.append(ArrayPass("touch", 0, 0, 0, read, written))
+            work.passes.append(ArrayPass("traffic", 0, 0, 0, read, written))
     if not kernel.whole:  # the accumulator is read and written back
         points = batch * m * n
         nbytes = float(points * kernel.itemsizes[2])
@@ -321,12 +321,12 @@ def _stored(kernel: ContractionKernel, index: int) -> str:
 
 def shapes_of(extents: Sequence[int], blocks: Sequence[int]) -> Iterable[tuple[tuple[int, ...], int]]:
     """Return the shapes of the blocks that a box is split into, with the number of each."""
-    sizes = [_cuts(n, b) for n, b in zip(extents, blocks, strict=True)]
+    sizes = [_block_sizes(n, b) for n, b in zip(extents, blocks, strict=True)]
     for chosen in itertools.product(*sizes):
         yield tuple([n for n, _ in chosen]), math.prod(c for _, c in chosen)
 
 
-def _cuts(extent: int, block: int) -> list[tuple[int, int]]:
+def _block_sizes(extent: int, block: int) -> list[tuple[int, int]]:
     block = max(1, block)
     whole, rest = divmod(extent, block)
     return [(n, c) for n, c in ((block, whole), (rest, 1 if rest else 0)) if c] or [(0, 1)]
@@ -337,12 +337,12 @@ def work_seconds(work: KernelWork, machine: Machine) -> float:
 
     A written byte is fetched first, so a copy moves three times its bytes.
     """
-    touched = 3 * machine.memory_bandwidth
+    bandwidth = 3 * machine.memory_bandwidth
     step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")
     total = sum(machine.turn_seconds(name) * count for name, count in work.turns.items())
     waiting = 0.0
     for p in work.passes:
-        moved = (p.read + 2 * p.written) / touched
+        moved = (p.read + 2 * p.written) / bandwidth
         if p.points:
             each = machine.row_seconds(p.table) if p.table else machine.point_seconds(p.name)
             total += p.times * step + p.loops * loop + max(moved, p.points * each)

@@ -18,7 +18,7 @@ Products = tuple[tuple[str, tuple[float, ...]], ...]
 # Cost of an element type relative to f32, if its own rate is unknown.
 _WIDTHS = {"bool": 0.25, "int8": 0.25, "uint8": 0.25, "float16": 1.0, "bfloat16": 1.0, "complex64": 2.0}
 # Operations that cost as much as a measured one.
-_ALIKE = {
+_SAME_COST = {
     "reduce.minimum.inner": "reduce.maximum.inner",
     "reduce.minimum.outer": "reduce.maximum.outer",
     "reduce.logical_and.inner": "reduce.logical_or.inner",
@@ -86,8 +86,8 @@ class Machine:
     @cached_property
     def fingerprint(self) -> str:
         """Short hash of all the rates; machines with equal fingerprints give equal plans."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        rates = {field.name: getattr(self, field.name) for field in fields(self)}
+        return hashlib.sha256(json.dumps(rates).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -108,12 +108,12 @@ class Machine:
         """Return the seconds per point of an array operation ``name.dtype``; estimated if it was not measured."""
         found = self._points.get(name)
         if found is None:
-            found = self._points[name] = self._guessed(name)
+            found = self._points[name] = self._estimated(name)
         return found
 
-    def _guessed(self, name: str) -> float:
+    def _estimated(self, name: str) -> float:
         operation, _, dtype = name.rpartition(".")
-        operation = _ALIKE.get(operation, operation)
+        operation = _SAME_COST.get(operation, operation)
         if f"{operation}.{dtype}" in self._points:
             return self._points[f"{operation}.{dtype}"]
         width = _WIDTHS.get(dtype, 4.0 if dtype == "complex128" else 2.0 if dtype.endswith("64") else 1.0)
@@ -125,7 +125,10 @@ class Machine:
         return _UNKNOWN * width
 
     def row_seconds(self, nbytes: float) -> float:
-        """Seconds a row of a gather, its elements aside, from a table of so many bytes: by the cache that holds it."""
+        """Return the seconds per row of a gather from a table of ``nbytes``, without its elements.
+
+        The rate depends on the cache level that holds the table.
+        """
         bits = min(max(math.log2(max(1.0, nbytes)), TABLE_BITS[0]), TABLE_BITS[-1])
         for low, high in pairwise(TABLE_BITS):
             if bits <= high:
@@ -165,7 +168,7 @@ class Machine:
         Raises:
             ValueError, TypeError, KeyError: ``found`` is not a machine.
         """
-        added = {"near_bandwidth": found["cached_bandwidth"], "cache_nbytes": 1.0}  # not in older files
+        added = {"near_bandwidth": found["cached_bandwidth"], "cache_nbytes": 1.0}  # absent in older files
         numbers: dict[str, Any] = {name: float(found.get(name, added.get(name, math.nan))) for name in _NUMBERS}
         if not all(math.isfinite(x) and x > 0 for x in numbers.values()):
             raise ValueError("a rate is not positive")

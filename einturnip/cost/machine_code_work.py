@@ -1,7 +1,4 @@
-"""Work of machine code.
-
-Per point the operations of vector lanes, or the bytes, whichever takes longer.
-"""
+"""Work of machine code: per point the operations of vector lanes or the bytes, whichever takes longer."""
 
 from __future__ import annotations
 
@@ -38,59 +35,59 @@ _PACKED = 2.0
 _STRIPS = 2.6
 
 
-def native_work(recipe: KernelSpec, extents: Sequence[int]) -> KernelWork:
+def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
     """Return the work of one tile, in points of NumPy's multiplication."""
-    e, extents = recipe.einsum, tuple(extents)
-    wide = recipe.width < 16
-    weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
-    if e.aggregation is not None and recipe.mode != "finalize":
+    e, extents = spec.einsum, tuple(extents)
+    wide = spec.width < 16
+    weight = float(sum(_weight(n.op, wide) for n in spec.graph.nodes if n.op not in _FREE))
+    if e.aggregation is not None and spec.mode != "finalize":
         weight += _weight(e.aggregation.op, wide) + 1  # 1 for loading its operand
-    if recipe.packing is not None:
-        weight = _packed_weight(recipe)
+    if spec.packing is not None:
+        weight = _packed_weight(spec)
     outer = math.prod(extents[: e.n_out])
-    points = math.prod(extents[: recipe.n_labels])
-    if recipe.mode == "finalize":
+    points = math.prod(extents[: spec.n_labels])
+    if spec.mode == "finalize":
         read = outer * sum(d.itemsize for d in e.state_dtypes)
     else:
         read = sum(math.prod(e.operand_extents(k, extents)) * d.itemsize for k, d in enumerate(e.dtypes))
-    written = outer * sum(d.itemsize for d in recipe.out_dtypes)
-    if recipe.mode == "accumulate":
+    written = outer * sum(d.itemsize for d in spec.out_dtypes)
+    if spec.mode == "accumulate":
         read += written
-    if e.aggregation is not None and recipe.mode != "finalize" and recipe.vector < e.n_out and recipe.swept < 0:
-        along = all(recipe.vector in labels_read(access) for access in e.accesses if access)
+    if e.aggregation is not None and spec.mode != "finalize" and spec.vector < e.n_out and spec.swept < 0:
+        along = all(spec.vector in labels_read(access) for access in e.accesses if access)
         read = int(_STRIPS * read) if along else read
-    padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))
+    padded = points * max(1.0, spec.width / max(1, extents[spec.vector]))
     name = "multiply.float64" if wide else "multiply.float32"
     return KernelWork([ArrayPass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
 
 
-def _packed_weight(recipe: KernelSpec) -> float:
+def _packed_weight(spec: KernelSpec) -> float:
     """Return the weight of a point in a register tile.
 
     Multiplications overlap with additions, so the larger count decides; a multiplication followed by an addition is
     one.
     """
-    assert recipe.packing is not None and recipe.einsum.aggregation is not None
-    ops = [op for op in recipe.packing.joined(recipe.graph, recipe.root) if op not in _FREE]
+    assert spec.packing is not None and spec.einsum.aggregation is not None
+    ops = [op for op in spec.packing.joined(spec.graph, spec.root) if op not in _FREE]
     products = sum(op in ("multiply", "square") for op in ops)
-    fused = bool(ops) and ops[0] in ("multiply", "square") and recipe.einsum.aggregation.op == "sum"
+    fused = bool(ops) and ops[0] in ("multiply", "square") and spec.einsum.aggregation.op == "sum"
     return _PACKED * max(products, len(ops) - products + (not fused))
 
 
-def band_work(band: FusedRowSpec, extents: Sequence[int]) -> KernelWork:
+def fused_row_work(row_spec: FusedRowSpec, extents: Sequence[int]) -> KernelWork:
     """Return the work of a fused row kernel over one block, whose operands and results are in the cache."""
-    wide, lanes = band.width < 16, 0.0
-    rows = math.prod(extents[p] for p in band.rows)
-    kept: set[int] = set()
-    for stage in band.stages:
-        roots = [band.roots[k] for k in (*stage.folds, *stage.stores)]
-        ops = [band.graph[k].op for k in reachable_nodes(band.graph, roots) if k not in kept]
+    wide, lanes = row_spec.width < 16, 0.0
+    rows = math.prod(extents[p] for p in row_spec.rows)
+    computed: set[int] = set()
+    for stage in row_spec.stages:
+        roots = [row_spec.roots[k] for k in (*stage.folds, *stage.stores)]
+        ops = [row_spec.graph[k].op for k in reachable_nodes(row_spec.graph, roots) if k not in computed]
         weight = sum(_weight(op, wide) for op in ops if op not in _FREE) + 2 * len(stage.folds) + len(stage.stores) + 1
         inner = math.prod(extents[p] for p in stage.inner)
-        if band.vector < 0 and stage.inner:
-            inner = max(inner, band.width)
+        if row_spec.vector < 0 and stage.inner:
+            inner = max(inner, row_spec.width)
         lanes += rows * inner * weight
-        kept.update(node for node, _ in stage.keeps)
+        computed.update(node for node, _ in stage.keeps)
     name = "multiply.float64" if wide else "multiply.float32"
     return KernelWork([ArrayPass(name, 0, lanes * _LANE, 0)], turns={"call": 1})
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from einturnip.cost.kernel_work import ArrayPass, KernelWork, ProductWork, multiplied_work, shapes_of, simple_work
-from einturnip.cost.machine_code_work import band_work
+from einturnip.cost.machine_code_work import fused_row_work
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.fused.program import (
     Action,
@@ -49,7 +49,7 @@ def _rows_work(kernel: RowsKernel) -> KernelWork:
     slots = range(len(region.accesses))
     read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
     written = math.prod(extents[: region.n_out]) * region.dtype.itemsize
-    (computed,) = band_work(kernel.run.row_spec, extents).passes
+    (computed,) = fused_row_work(kernel.run.row_spec, extents).passes
     return KernelWork([replace(computed, read=read, written=written)], turns={"call": 1})
 
 
@@ -61,8 +61,8 @@ def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> K
     own = [n if p in region.aggregated else kernel.blocks[p] for p, n in enumerate(kernel.extents)]
     rows = list(shapes_of(kernel.extents[: region.n_out], own[: region.n_out]))
     if kernel.mode != "finalize":
-        for (shape, held), times in _blocks(kernel, origins).items():
-            program = kernel._program(shape, held)
+        for (shape, conditions), times in _blocks(kernel, origins).items():
+            program = kernel._program(shape, conditions)
             if program is not None:
                 work.add(_program(program, kernel), times)
     if kernel.mode != "accumulate":
@@ -71,7 +71,7 @@ def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> K
             work.add(_program(kernel.finalizer(whole), kernel), times)
     for slot in range(len(region.accesses)) if kernel.mode != "finalize" else ():
         nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
-        work.passes.append(ArrayPass("touch", 0, 0, 0, read=nbytes))
+        work.passes.append(ArrayPass("traffic", 0, 0, 0, read=nbytes))
     return work
 
 
@@ -87,8 +87,8 @@ def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tupl
         return found
     tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
     for out in kernel.iterator.rows(tile):
-        for box, held in kernel.iterator.streamed(out):
-            found[tuple([hi - lo for lo, hi in box]), held] += 1
+        for box, conditions in kernel.iterator.streamed(out):
+            found[tuple([hi - lo for lo, hi in box]), conditions] += 1
     return found
 
 
@@ -97,23 +97,23 @@ def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _program(program: BlockProgram, kernel: RegionKernel) -> KernelWork:
-    played = kernel.command_lists is not None and kernel.command_lists.accesses is not None
-    work = KernelWork() if played else KernelWork(turns={"block": 1})
+    recorded = kernel.command_lists is not None and kernel.command_lists.accesses is not None
+    work = KernelWork() if recorded else KernelWork(turns={"block": 1})
     for action in program.actions:
-        if not played:
+        if not recorded:
             work.turn("action")
-        _act(work, action, kernel, played)
+        _add_action(work, action, kernel, recorded)
     return work
 
 
-def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -> None:
+def _add_action(work: KernelWork, action: Action, kernel: RegionKernel, recorded: bool) -> None:
     match action:
         case RowFunctionCall():
-            work.add(band_work(action.row_spec, action.extents))
+            work.add(fused_row_work(action.row_spec, action.extents))
         case ComputeStep(once=True):
-            pass  # once for all blocks along the streamed labels
+            pass  # computed once for all blocks along the streamed labels
         case ComputeStep(kernel=ContractionKernel() as product) | FoldStep(kernel=ContractionKernel() as product) if (
-            played and _in_turns(product) and (code := region_product(product)) is not None
+            recorded and _needs_many_calls(product) and (code := region_product(product)) is not None
         ):
             work.add(multiplied_work(product, code))
         case ComputeStep() | FoldStep() | FinalizeStep():
@@ -141,7 +141,7 @@ def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -
             _matrix_fold(work, action, kernel)
 
 
-def _in_turns(product: ContractionKernel) -> bool:
+def _needs_many_calls(product: ContractionKernel) -> bool:
     """Return whether BLAS would be called many times, or on packed copies."""
     return bool(product.contiguous_plan.loops) or any(product.contiguous_plan.packed)
 
@@ -154,8 +154,8 @@ def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
     if action.ones is not None:
         work.products.append(ProductWork(dtype, rows, 1, max(1, points // max(1, rows)), 1))
     else:
-        way = "outer" if getattr(action, "axis", 1) == 0 else "inner"
-        work.passes.append(ArrayPass(f"reduce.{action.ufunc.__name__}.{way}.{dtype}", 1, points, rows))
+        direction = "outer" if getattr(action, "axis", 1) == 0 else "inner"
+        work.passes.append(ArrayPass(f"reduce.{action.ufunc.__name__}.{direction}.{dtype}", 1, points, rows))
 
 
 def _points(kernel: RegionKernel, step: int) -> int:
