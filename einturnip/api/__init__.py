@@ -1,1 +1,9 @@
-"""The Python API, exported by ``einturnip``: compile, Program, Plan, einsum, open."""
+"""The Python API, exported by ``einturnip``: compile, Program, Plan, einsum, contract, open.
+
+In: program texts or files, arrays, sizes and options as a caller writes them. Out: ``Result``, ``Plan``, ``Session``.
+Read ``program`` (programs and plans), ``call_settings``, ``inputs`` and ``jobs`` (a planned program with inputs and
+output targets, which the command line uses too), then ``run_program`` and ``results``. ``plan_cache``, ``call_cache``
+and ``prepared_plan`` make repeated calls fast; ``session``, ``session_states``, ``step_plan`` and ``checkpoints`` run
+programs with states; ``einsum`` and ``subscripts`` have NumPy's signature; ``active_runs`` and ``use_lock`` order
+threads.
+"""

@@ -35,7 +35,7 @@ def key_of(settings: Hashable, arrays: Iterable[Any]) -> Hashable | None:
 def run(
     key: Hashable | None, arrays: Sequence[Any], run_plan: Callable[[CachedPlan, Sequence[Array | None]], T]
 ) -> T | None:
-    """The result of a cached call, run by ``way``; None where the full path is needed."""
+    """The result of a cached call, run by ``run_plan``; None where the full path is needed."""
     try:
         entry = _calls.get(key)
     except TypeError:  # unhashable settings

@@ -9,7 +9,9 @@
         for name, answer in expected.items():
             assert_agrees(result[name], answer)
 
-Needs Hypothesis; nothing else in einturnip loads it.
+Needs Hypothesis; nothing else in einturnip loads it. Read ``terms`` (the syntax of drawn programs) and ``printing``,
+then ``strategies`` with the ``drawing_*`` modules, and ``oracle`` with ``values``, ``kinds``, ``promotion``,
+``ranges``, ``spelling``, ``arithmetic`` and ``aggregation``.
 """
 
 from einturnip.testing.agreement import Answer, assert_agrees
