@@ -9,14 +9,37 @@ from typing import TypeAlias
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.expr.fold import carries_rounded_sums, rounds_off
+from einturnip.tiling.types import Partitioning
 
 LIBRARY_TERMS = 256  # minimum terms that a library for matrix products adds before it adds their sum to the result
 MAX_ADDITIONS = 64  # tiles, or partial states, that are added to one state where additions round
+# Of a sum by key, rows for each group below which a tile has no table entry for each, tiles that are added to one state
+# then, and groups for each row above which combining states would take much longer than adding the rows.
+_ROWS_OF_GROUP, _MAX_TILES_BY_KEY, _MAX_GROUPS_OF_ROW = 32, 8, 4
 Key: TypeAlias = tuple[int, ...]
 
 
-def splits_accumulation(space: Space, counts: Sequence[int]) -> bool:
-    """Return True if a long accumulation is split into partial states; ``counts``: of tiles, by label.
+def max_additions(space: Space, part: Partitioning) -> int | None:
+    """Return how many tiles are added to one state; None if there is one state for all.
+
+    A tile by key that has too few rows for a table of partial sums adds up to about a hundred rows of a group to the
+    state, one after the other.
+    """
+    if not _splits(space, part.counts):
+        return None
+    if isinstance(space, Region) or not space.keys:
+        return MAX_ADDITIONS
+    keys = {key.label for key in space.keys}
+    rows = math.prod(part.tiles[p] for p in frozenset().union(*(space.labels_of(key.value) for key in space.keys)))
+    groups = math.prod(part.tiles[p] for p in keys if p < space.n_out)
+    few_rows = rows < _ROWS_OF_GROUP * groups and groups <= _MAX_GROUPS_OF_ROW * rows
+    return _MAX_TILES_BY_KEY if few_rows else MAX_ADDITIONS
+
+
+def _splits(space: Space, counts: Sequence[int]) -> bool:
+    """Return True if a long accumulation is split into partial states.
+
+    ``counts``: the number of tiles, by label.
 
     Matrix products of large tiles are not: a second set of accumulators would take the memory that makes them fast, and
     a library that computes the whole product adds as many partial sums in a row.
@@ -45,12 +68,12 @@ class Accumulators:
 
     def __init__(
         self,
-        split: bool,
+        limit: int | None,
         new: Callable[[Key, int], int],
         combine: Callable[[Key, int, int], None],
         owner: Callable[[Key, Sequence[int]], int],
     ) -> None:
-        self._split, self._new, self._combine, self._owner = split, new, combine, owner
+        self._limit, self._new, self._combine, self._owner = limit, new, combine, owner
         # By key and device the levels, lowest first: a state and its number of additions.
         self._levels: dict[Key, dict[int, list[tuple[int, int]]]] = {}
 
@@ -84,7 +107,7 @@ class Accumulators:
         levels = self._levels[key][device]
         if level == len(levels):
             levels.append((self._new(key, device), 0))
-        elif self._split and levels[level][1] == MAX_ADDITIONS:
+        elif self._limit and levels[level][1] == (MAX_ADDITIONS if level else self._limit):
             self._move_up(key, device, level)
         if not levels[level][1] and levels[level][0] < 0:
             levels[level] = self._new(key, device), 0

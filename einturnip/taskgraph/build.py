@@ -19,7 +19,7 @@ from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.select import Mode
-from einturnip.taskgraph.accumulate import Accumulators, splits_accumulation
+from einturnip.taskgraph.accumulate import Accumulators, max_additions
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
@@ -221,7 +221,7 @@ class _Lowering:
         def owner(key: Key, group: Sequence[int]) -> int:
             return group[0] if sites is None else sites.owner(i, out.box(key), group)
 
-        return Accumulators(splits_accumulation(e, part.counts), new, combine, owner)
+        return Accumulators(max_additions(e, part), new, combine, owner)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))

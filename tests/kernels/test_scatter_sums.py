@@ -201,3 +201,14 @@ def test_complex_rows(code, op, layout, dtype):
             expected = expected / np.maximum(1, np.bincount(k, minlength=5))[:, None] if op == "mean" else expected
             value = found[name] if name == "S" else found[name].T
             np.testing.assert_allclose(value[:4], expected[:4], atol=1e-3 if dtype == "c64" else 1e-10)
+
+
+@pytest.mark.parametrize("arena", ["1MiB", "256KiB"])
+def test_few_rows_of_a_group_in_each_of_many_tiles(arena):
+    n, groups = 1_000_000, 1000
+    x, k = np.full(n, 0.1, np.float32), np.minimum(np.random.default_rng(1).zipf(1.3, n) - 1, groups - 1)
+    program = et.compile(f"input X : f32[n], k : i64[n]\nS[k[n]: {groups}] = sum[n] X[n]\noutput S\n")
+    found = program(data={"X": x, "k": k}, arena=arena, workers=1)["S"]
+    counts = np.bincount(k, minlength=groups)
+    exact = counts * float(np.float32(0.1))
+    assert (np.abs(found - exact) <= (4 * np.log2(np.maximum(counts, 2)) + 1) * 2**-23 * exact).all()
