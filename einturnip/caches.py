@@ -81,7 +81,7 @@ class Cache:
     _writes: Iterator[int] = field(init=False, default_factory=itertools.count, compare=False, repr=False)
 
     def path(self) -> str | None:
-        """The folder of the entries, or the path of the only entry; None where the cache is disabled."""
+        """Return the folder of the entries, or the path of the only entry; None if the cache is disabled."""
         chosen = os.environ.get(self.switch, "") if self.switch else ""
         if chosen in _OFF:
             return None
@@ -104,13 +104,13 @@ class Cache:
             _require_own(status)
             if not HEADER_NBYTES <= status.st_size <= HEADER_NBYTES + self.max_entry_nbytes:
                 raise DamagedEntry(f"it has {status.st_size} bytes")
-            held = memoryview(os.read(fd, status.st_size))
-            _drop_pages(fd, len(held))
+            content = memoryview(os.read(fd, status.st_size))
+            _drop_pages(fd, len(content))
         finally:
             os.close(fd)
-        data = held[HEADER_NBYTES:]
-        if held[:HEADER_NBYTES] != self._header(name, [data]):
-            raise DamagedEntry("its digest is another")
+        data = content[HEADER_NBYTES:]
+        if content[:HEADER_NBYTES] != self._header(name, [data]):
+            raise DamagedEntry("its digest differs")
         return data
 
     def write(self, entries: Mapping[str, Sequence[Piece]]) -> None:
@@ -146,8 +146,8 @@ class Cache:
         with contextlib.suppress(OSError):
             os.utime(self._path_of(name))
 
-    def is_whole(self, name: str) -> bool:
-        """True if an entry can be used."""
+    def is_valid(self, name: str) -> bool:
+        """Return whether an entry can be used."""
         try:
             self.read(name)
         except (OSError, DamagedEntry):
@@ -155,7 +155,7 @@ class Cache:
         return True
 
     def remove(self, name: str) -> bool:
-        """Remove an entry; returns whether that succeeded."""
+        """Remove an entry; return whether that succeeded."""
         try:
             os.unlink(self._path_of(name))
         except OSError:
@@ -163,7 +163,7 @@ class Cache:
         return True
 
     def entries(self) -> list[CacheEntry]:
-        """List the entries, least recently used first."""
+        """Return the entries, least recently used first."""
         top, found = self.path(), []
         for folder, files in self._walk():
             for file in files:
@@ -190,7 +190,7 @@ class Cache:
         self.remove_abandoned()
 
     def remove_abandoned(self) -> list[str]:
-        """Remove unfinished files of killed processes; returns the removed paths."""
+        """Remove unfinished files of killed processes; return the removed paths."""
         folders = [folder for folder, files in self._walk() if any(map(is_temporary, files))]
         return [path for folder in folders for path in remove_abandoned(folder)]
 
@@ -216,7 +216,7 @@ class Cache:
         return top if self.file else os.path.join(top, name)
 
     def _header(self, name: str, pieces: Iterable[Piece]) -> bytes:
-        """The first line of an entry."""
+        """Return the first line of an entry."""
         digest = hashlib.sha256(f"{self.name}\0{self.file or name}\0".encode())
         for piece in pieces:
             digest.update(piece)
@@ -224,9 +224,9 @@ class Cache:
 
 
 def cache_folder() -> str | None:
-    """The folder of all caches: ``$XDG_CACHE_HOME/einturnip``, else ``~/.cache/einturnip``.
+    """Return the folder of all caches: ``$XDG_CACHE_HOME/einturnip``, else ``~/.cache/einturnip``.
 
-    None where it belongs to another user (``sudo`` may keep HOME), or where there is no home.
+    None if it belongs to another user (``sudo`` may keep HOME), or if there is no home directory.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
@@ -244,7 +244,7 @@ def cache_folder() -> str | None:
 
 
 def _make_folder(path: str) -> None:
-    """Create a folder and its parents for this user alone; restricts permissions inside the cache folder."""
+    """Create a folder and its parents for this user alone; restrict permissions inside the cache folder."""
     root = cache_folder()
     inside = root is not None and (path + os.sep).startswith(root + os.sep)
     if inside and path != root:

@@ -168,7 +168,7 @@ def _caches() -> Iterator[tuple[str, str]]:
             continue
         entries = cache.entries()
         size, bound = format_size(sum(entry.nbytes for entry in entries)), format_size(cache.max_nbytes)
-        bad = sum(not cache.is_whole(entry.name) for entry in entries)
+        bad = sum(not cache.is_valid(entry.name) for entry in entries)
         peaks = f"; {bad} damaged or not this user's alone, which are not used" if bad else ""
         yield "cache", f"{cache.name}: {len(entries)}, {size} of {bound}{peaks} ({path})"
 
@@ -186,7 +186,7 @@ def _clean(folders: Iterable[str]) -> None:
     for cache in CACHES:
         removed += cache.remove_abandoned()
         for entry in cache.entries():
-            if not cache.is_whole(entry.name) and cache.remove(entry.name):
+            if not cache.is_valid(entry.name) and cache.remove(entry.name):
                 removed.append(os.path.join(cache.path() or "", entry.name))
     for path in removed:
         click.echo(f"removed  {path}")

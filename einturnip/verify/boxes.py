@@ -1,8 +1,8 @@
-"""Strided ranges of one file as boxes of a grid, so that what overlaps and what is missing shows without listing runs.
+"""Strided ranges of a file as boxes of a grid, to find overlaps and holes without listing runs.
 
-Where every stride is a multiple of the next smaller one, an address has digits: one for each stride, and the byte
-within the smallest. A range is a box of digits, or a few. The borders of all boxes cut the grid into cells; how often
-each cell is covered comes from sums over the boxes' corners.
+If every stride is a multiple of the next smaller one, an address has digits: one for each stride, and the byte within
+the smallest. A range is one box of digits, or a few. The borders of all boxes divide the grid into cells; the number of
+boxes that cover each cell is computed from sums over the boxes' corners.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import numpy as np
 from einturnip.verify.types import Ints, NotAPlan
 
 CELLS_AT_ONCE = 1 << 24
-MOST_RUNS = 1 << 24
+MAX_RUNS = 1 << 24
 Range = tuple[int, int, tuple[tuple[int, int], ...]]  # first byte, bytes of a run, (count, stride) outermost first
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Box ``i`` is digits ``low[i]`` to ``high[i]`` and belongs to range ``of[i]``; -1: what should be covered once."""
+    """Box ``i`` has digits ``low[i]`` to ``high[i]`` and belongs to range ``of[i]``.
+
+    -1 marks the box that should be covered exactly once.
+    """
 
     base: int
     strides: tuple[int, ...]
@@ -33,7 +36,7 @@ class Boxes:
 
 
 def nested(axes: tuple[tuple[int, int], ...], nbytes: int) -> bool:
-    """Whether each repetition lies wholly beyond the one before."""
+    """Return whether each repetition begins after the end of the previous one."""
     span = nbytes
     for count, stride in sorted(axes, key=lambda axis: axis[1]):
         if stride < span:
@@ -43,7 +46,7 @@ def nested(axes: tuple[tuple[int, int], ...], nbytes: int) -> bool:
 
 
 def overlaps_itself(axes: tuple[tuple[int, int], ...], nbytes: int) -> bool:
-    """Whether runs of one range share bytes."""
+    """Return whether runs of one range share bytes."""
     if nested(axes, nbytes):
         return False
     starts = np.sort(run_starts(0, axes))
@@ -51,12 +54,12 @@ def overlaps_itself(axes: tuple[tuple[int, int], ...], nbytes: int) -> bool:
 
 
 def run_starts(start: int, axes: tuple[tuple[int, int], ...]) -> Ints:
-    """Where each run of a range begins.
+    """Return the start of each run of a range.
 
     Raises:
-        NotAPlan: more runs than can be listed; only ranges whose strides make no grid need to be.
+        NotAPlan: there are too many runs to list; this is needed only if the strides do not form a grid.
     """
-    if math.prod(count for count, _ in axes) > MOST_RUNS:
+    if math.prod(count for count, _ in axes) > MAX_RUNS:
         raise NotAPlan(f"an extent repeats as {list(map(list, axes))}: too many runs for strides that make no grid")
     starts = np.array([start], np.int64)
     for count, stride in axes:
@@ -64,8 +67,8 @@ def run_starts(start: int, axes: tuple[tuple[int, int], ...]) -> Ints:
     return starts
 
 
-def chained(axes: set[tuple[tuple[int, int], ...]]) -> tuple[int, ...] | None:
-    """All strides, largest first, where each is a multiple of the next; None where they are not."""
+def common_strides(axes: set[tuple[tuple[int, int], ...]]) -> tuple[int, ...] | None:
+    """Return all strides, largest first, if each is a multiple of the next; else None."""
     strides = tuple(sorted({stride for key in axes for _, stride in key}, reverse=True))
     if any(large % small for large, small in zip(strides, strides[1:], strict=False)):
         return None
@@ -73,7 +76,10 @@ def chained(axes: set[tuple[tuple[int, int], ...]]) -> tuple[int, ...] | None:
 
 
 def boxes(ranges: list[Range], strides: tuple[int, ...]) -> Boxes:
-    """The ranges, none of which overlaps itself, and what lies from the first byte of all to the last as boxes."""
+    """Return the ranges, and the span from their first to their last byte, as boxes.
+
+    The ranges must not overlap themselves.
+    """
     base = min(start for start, _, _ in ranges)
     stop = max(start + nbytes + sum((c - 1) * s for c, s in axes) for start, nbytes, axes in ranges)
     low: list[tuple[int, ...]] = []
@@ -98,7 +104,7 @@ def boxes(ranges: list[Range], strides: tuple[int, ...]) -> Boxes:
 def _split(
     offset: int, nbytes: int, counts: list[int], strides: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Boxes of digits that make up a range: several where a run or a repetition goes on in the next row."""
+    """Yield the boxes of digits of a range: several if a run or a repetition continues in the next row."""
     work = [(offset, nbytes, counts)]
     while work:
         at, size, times = work.pop()
@@ -108,7 +114,7 @@ def _split(
             rest %= stride
         digits.append(rest)
         lengths = [*times, size]
-        # From the inside out: whatever goes over its digit's end is cut there, and its whole rows counted one digit up.
+        # From the innermost digit: a length beyond its digit's end is split there, and complete rows move one digit up.
         for axis in range(len(strides), 0, -1):
             unit = 1 if axis == len(strides) else strides[axis]
             radix = strides[axis - 1] // unit
@@ -129,8 +135,8 @@ def _split(
             yield tuple(digits), tuple(d + n for d, n in zip(digits, lengths, strict=True))
 
 
-def uneven(found: Boxes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
-    """Cells (low and high digits) that are not covered once: by how many too many, or -1."""
+def miscovered_cells(found: Boxes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """Yield the cells (low and high digits) not covered exactly once, with the excess, or -1 for a hole."""
     work = [(found.low, found.high, np.where(found.of < 0, -1, 1))]
     while work:
         low, high, weight = work.pop()
@@ -156,7 +162,7 @@ def uneven(found: Boxes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int
 
 
 def _cover(low: Ints, high: Ints, weight: Ints, borders: list[Ints]) -> Ints:
-    """How often each cell between the borders is covered, by weight."""
+    """Return the weighted number of boxes that cover each cell between the borders."""
     count = np.zeros([len(b) for b in borders], np.int64)
     ends = [(np.searchsorted(b, low[:, a]), np.searchsorted(b, high[:, a])) for a, b in enumerate(borders)]
     for corner in product((0, 1), repeat=len(borders)):
@@ -168,11 +174,11 @@ def _cover(low: Ints, high: Ints, weight: Ints, borders: list[Ints]) -> Ints:
 
 
 def address(found: Boxes, digits: tuple[int, ...]) -> int:
-    """The byte at some digits."""
+    """Return the byte address of some digits."""
     return found.base + digits[-1] + sum(d * s for d, s in zip(digits, found.strides, strict=False))
 
 
-def holders(found: Boxes, digits: tuple[int, ...]) -> list[int]:
-    """The ranges that hold the byte at some digits."""
+def covering_ranges(found: Boxes, digits: tuple[int, ...]) -> list[int]:
+    """Return the ranges that contain the byte at some digits."""
     here = (found.of >= 0) & (found.low <= digits).all(axis=1) & (found.high > digits).all(axis=1)
     return sorted(set(found.of[here].tolist()))

@@ -1,4 +1,7 @@
-"""Ops as JSON objects into columns, a batch at a time; what is wrong with one is told with the path of the field."""
+"""Converts ops from JSON objects to columns, batch by batch.
+
+Format errors are reported with the path of the field.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import numpy as np
 from einturnip.verify.types import KINDS, NotAPlan, RunRepeats
 
 KIND = {kind: number for number, kind in enumerate(KINDS)}
-# Room for sums of a few of them in 64 bits.
+# Leaves space for sums of several such numbers in 64 bits.
 LARGEST = 1 << 60
 _FIELDS = ("id", "kind", "lane", "task", "reads", "writes", "after", "unit", "seconds")
-_WRONG = (KeyError, TypeError, ValueError, IndexError, OverflowError)
+_FORMAT_ERRORS = (KeyError, TypeError, ValueError, IndexError, OverflowError)
 
 
 class RowColumns:
-    """The accesses of one side, as they come. Tiers are numbered as they are first named."""
+    """The accesses of one side, reads or writes, as columns. Tiers are numbered by first appearance."""
 
     def __init__(self, side: str, tiers: dict[str, int], repeats: dict[Any, int]) -> None:
         self.side = side
@@ -29,16 +32,16 @@ class RowColumns:
         self.start, self.nbytes, self.value = array("q"), array("q"), array("q")
 
     def extend(self, batch: list[dict[str, Any]]) -> None:
-        """Append the accesses of the ops; raises one of _WRONG where one is not of the form."""
+        """Append the accesses of the ops; raise one of _FORMAT_ERRORS if one is malformed."""
         lists = [op[self.side] for op in batch]
-        _all_are(lists, list)
+        _require_type(lists, list)
         rows = list(chain.from_iterable(lists))
-        _all_are(rows, list)
+        _require_type(rows, list)
         starts, sizes = [row[1] for row in rows], [row[2] for row in rows]
         values = [row[3] for row in rows]
-        _all_are(starts, int)
-        _all_are(sizes, int)
-        _all_are(values, int)
+        _require_type(starts, int)
+        _require_type(sizes, int)
+        _require_type(values, int)
         lengths = set(map(len, rows))
         if lengths <= {4}:
             repeats = [0] * len(rows)
@@ -46,7 +49,7 @@ class RowColumns:
             repeats = [0] * len(rows)
             for i, row in enumerate(rows):
                 if len(row) == 5:
-                    sizes[i], repeats[i] = self._repeated(row[2], row[4])
+                    sizes[i], repeats[i] = self._parse_repeats(row[2], row[4])
         else:
             raise ValueError
         if rows and not (
@@ -66,22 +69,22 @@ class RowColumns:
         self.repeat.extend(repeats)
         self.counts.extend(map(len, lists))
 
-    def _repeated(self, nbytes: int, axes: Any) -> tuple[int, int]:
-        """Bytes of one run and the number of how it repeats."""
+    def _parse_repeats(self, nbytes: int, axes: Any) -> tuple[int, int]:
+        """Return the bytes of one run, and the number of its repetition pattern."""
         if type(axes) is not list:
             raise TypeError
         for count, stride in axes:
             if type(count) is not int or type(stride) is not int or count < 0 or stride < 0:
                 raise ValueError
-        nbytes, key = merged(nbytes, axes)
-        times, reach = repeated(key)
+        nbytes, key = merge_runs(nbytes, axes)
+        times, reach = run_extent(key)
         if max(nbytes * times, reach) > LARGEST:
             raise ValueError
         return nbytes, self.repeats.setdefault(key, len(self.repeats))
 
 
-def merged(nbytes: int, axes: list[list[int]]) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """Bytes of one run and how it repeats, with runs that touch made one."""
+def merge_runs(nbytes: int, axes: list[list[int]]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return the bytes of one run and its repetitions, with adjacent runs merged."""
     found: list[tuple[int, int]] = []
     for count, stride in reversed(axes):
         if count == 0:
@@ -97,8 +100,8 @@ def merged(nbytes: int, axes: list[list[int]]) -> tuple[int, tuple[tuple[int, in
     return nbytes, tuple(reversed(found)) if nbytes else ()
 
 
-def repeated(axes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-    """How many runs there are, and how far the last begins behind the first."""
+def run_extent(axes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    """Return the number of runs, and the distance from the first to the last."""
     times, reach = 1, 0
     for count, stride in axes:
         times *= count
@@ -107,7 +110,7 @@ def repeated(axes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
 
 
 class ParsedOps:
-    """Ops as they come."""
+    """The ops parsed so far, as columns."""
 
     def __init__(self) -> None:
         self.tiers: dict[str, int] = {}
@@ -122,33 +125,33 @@ class ParsedOps:
         """Append ops.
 
         Raises:
-            NotAPlan: with the path of the first field that is not of the form.
+            NotAPlan: names the path of the first malformed field.
         """
         first = len(self.ids)
         try:
             self._extend(batch)
-        except _WRONG:
-            explain(batch, first)
+        except _FORMAT_ERRORS:
+            raise_first_error(batch, first)
 
     def _extend(self, batch: list[Any]) -> None:
-        _all_are(batch, dict)
+        _require_type(batch, dict)
         ids, tasks, units = [op["id"] for op in batch], [op["task"] for op in batch], [op["unit"] for op in batch]
         afters = [op["after"] for op in batch]
         flat = list(chain.from_iterable(afters))
-        _all_are(ids, int)
-        _all_are(tasks, int)
-        _all_are(afters, list)
-        _all_are(flat, int)
-        _all_are([op["lane"] for op in batch], str)
+        _require_type(ids, int)
+        _require_type(tasks, int)
+        _require_type(afters, list)
+        _require_type(flat, int)
+        _require_type([op["lane"] for op in batch], str)
         if not {type(op["seconds"]) for op in batch} <= {int, float}:
             raise TypeError
         given = [0 if unit is None else 1 for unit in units]
         units = [0 if unit is None else unit for unit in units]
-        _all_are(units, int)
+        _require_type(units, int)
         kinds = [KIND[op["kind"]] for op in batch]
         for side in self.sides:
             side.extend(batch)
-        # Only numbers that do not fit can be refused from here on.
+        # From here on, only numbers that are too large can fail.
         self.after.extend(flat)
         self.after_counts.extend(map(len, afters))
         self.task.extend(tasks)
@@ -158,8 +161,8 @@ class ParsedOps:
         self.ids.extend(ids)
 
     def repeats_table(self) -> RunRepeats:
-        """The ways in which runs repeat, by number."""
-        numbers = [repeated(key) for key in self.repeats]
+        """Return the repetition patterns of runs, by number."""
+        numbers = [run_extent(key) for key in self.repeats]
         return RunRepeats(
             tuple(self.repeats),
             np.array([times for times, _ in numbers], np.int64),
@@ -167,84 +170,84 @@ class ParsedOps:
         )
 
 
-def _all_are(found: list[Any], kind: type) -> None:
-    # By type and not isinstance: True is no number here.
+def _require_type(found: list[Any], kind: type) -> None:
+    # By type instead of isinstance, because True is not accepted as a number.
     if not set(map(type, found)) <= {kind}:
         raise TypeError
 
 
-def explain(batch: list[Any], first: int) -> NoReturn:
-    """Say which field of which op is not of the form."""
+def raise_first_error(batch: list[Any], first: int) -> NoReturn:
+    """Raise NotAPlan for the first malformed field of a batch."""
     for i, op in enumerate(batch, first):
         path = f"ops[{i}]"
         if type(op) is not dict:
-            wrong(path, "an object", op)
+            refuse(path, "an object", op)
         for name in _FIELDS:
             if name not in op:
                 raise NotAPlan(f"{path}: the field '{name}' is missing")
         for name in ("id", "task"):
-            _whole(f"{path}.{name}", op[name])
+            _require_integer(f"{path}.{name}", op[name])
         if type(op["kind"]) is not str or op["kind"] not in KIND:
-            wrong(f"{path}.kind", f"one of {', '.join(KINDS)}", op["kind"])
+            refuse(f"{path}.kind", f"one of {', '.join(KINDS)}", op["kind"])
         if type(op["lane"]) is not str:
-            wrong(f"{path}.lane", "the name of a lane", op["lane"])
+            refuse(f"{path}.lane", "the name of a lane", op["lane"])
         if op["unit"] is not None:
-            _whole(f"{path}.unit", op["unit"], " or null")
+            _require_integer(f"{path}.unit", op["unit"], " or null")
         if type(op["seconds"]) not in (int, float):
-            wrong(f"{path}.seconds", "a number", op["seconds"])
+            refuse(f"{path}.seconds", "a number", op["seconds"])
         for name in ("reads", "writes", "after"):
             if type(op[name]) is not list:
-                wrong(f"{path}.{name}", "a list", op[name])
+                refuse(f"{path}.{name}", "a list", op[name])
         for j, other in enumerate(op["after"]):
-            _whole(f"{path}.after[{j}]", other)
+            _require_integer(f"{path}.after[{j}]", other)
         for side in ("reads", "writes"):
             for j, row in enumerate(op[side]):
-                _explain_row(f"{path}.{side}[{j}]", row)
-    raise AssertionError("a batch was refused, but nothing is wrong with it")
+                _check_row(f"{path}.{side}[{j}]", row)
+    raise AssertionError("a batch was refused, but all its fields are valid")
 
 
-def _explain_row(path: str, row: Any) -> None:
+def _check_row(path: str, row: Any) -> None:
     if type(row) is not list or len(row) not in (4, 5):
-        wrong(
+        refuse(
             path,
             "[tier, offset, nbytes, value] or, in a file, [tier, offset, nbytes, value, [[count, stride], ...]]",
             row,
         )
     if type(row[0]) is not str:
-        wrong(f"{path}[0]", "the id of a tier", row[0])
+        refuse(f"{path}[0]", "the id of a tier", row[0])
     for j, what in ((1, "offset"), (2, "number of bytes"), (3, "value")):
-        _whole(f"{path}[{j}]", row[j], f" ({what})")
+        _require_integer(f"{path}[{j}]", row[j], f" ({what})")
     if not 0 <= row[2] <= LARGEST:
-        wrong(f"{path}[2]", f"a number of bytes from 0 to {LARGEST}", row[2])
+        refuse(f"{path}[2]", f"a number of bytes from 0 to {LARGEST}", row[2])
     if not -LARGEST <= row[1] <= LARGEST:
-        wrong(f"{path}[1]", "an offset of less than 61 bits", row[1])
+        refuse(f"{path}[1]", "an offset of less than 61 bits", row[1])
     if len(row) == 5:
-        _explain_repeats(f"{path}[4]", row)
+        _check_repeats(f"{path}[4]", row)
 
 
-def _explain_repeats(path: str, row: list[Any]) -> None:
+def _check_repeats(path: str, row: list[Any]) -> None:
     if type(row[4]) is not list:
-        wrong(path, "a list of [count, stride]", row[4])
+        refuse(path, "a list of [count, stride]", row[4])
     for j, axis in enumerate(row[4]):
         if type(axis) is not list or len(axis) != 2:
-            wrong(f"{path}[{j}]", "[count, stride]", axis)
+            refuse(f"{path}[{j}]", "[count, stride]", axis)
         for k, what in ((0, "count"), (1, "stride")):
-            _whole(f"{path}[{j}][{k}]", axis[k], f" ({what})")
+            _require_integer(f"{path}[{j}][{k}]", axis[k], f" ({what})")
             if axis[k] < 0:
-                wrong(f"{path}[{j}][{k}]", f"a {what} of 0 or more", axis[k])
-    nbytes, key = merged(row[2], row[4])
-    times, reach = repeated(key)
+                refuse(f"{path}[{j}][{k}]", f"a {what} of 0 or more", axis[k])
+    nbytes, key = merge_runs(row[2], row[4])
+    times, reach = run_extent(key)
     if max(nbytes * times, reach) > LARGEST:
-        wrong(path, f"an extent of at most {LARGEST} bytes", row[4])
+        refuse(path, f"an extent of at most {LARGEST} bytes", row[4])
 
 
-def _whole(path: str, found: Any, more: str = "") -> None:
+def _require_integer(path: str, found: Any, more: str = "") -> None:
     if type(found) is not int or not -(1 << 63) <= found < 1 << 63:
-        wrong(path, f"a whole number{more}" + (" of 64 bits" if type(found) is int else ""), found)
+        refuse(path, f"an integer{more}" + (" of 64 bits" if type(found) is int else ""), found)
 
 
-def wrong(path: str, expected: str, found: Any) -> NoReturn:
-    """Refuse a field."""
+def refuse(path: str, expected: str, found: Any) -> NoReturn:
+    """Raise NotAPlan for a field."""
     shown = (
         repr(found) if not isinstance(found, (dict, list)) else f"a{'n object' if isinstance(found, dict) else ' list'}"
     )

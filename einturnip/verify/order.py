@@ -1,4 +1,4 @@
-"""An order of the ops that their dependencies allow, or the cycles that leave none."""
+"""A serial order of the ops that the dependencies allow, or the cycles that prevent one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from einturnip.verify.types import KINDS, Faults, Ints, JudgedPlan, Rule
 
 
-def serial(plan: JudgedPlan, faults: Faults) -> Ints | None:
-    """Positions in an order that the dependencies allow, as near to the listed one as can be; None where none is."""
+def serial_order(plan: JudgedPlan, faults: Faults) -> Ints | None:
+    """Return positions in an allowed order, as close as possible to the listed one; None if there is none."""
     n = len(plan)
     op = np.repeat(np.arange(n), np.diff(plan.after_ptr))
     if (plan.after < op).all():
@@ -30,7 +30,7 @@ def serial(plan: JudgedPlan, faults: Faults) -> Ints | None:
                 heappush(ready, y)
     if len(order) == n:
         return np.array(order, np.int64)
-    _tell_cycles(plan, waiters, [x for x in range(n) if left[x]], faults)
+    _report_cycles(plan, waiters, [x for x in range(n) if left[x]], faults)
     return None
 
 
@@ -43,20 +43,20 @@ def _waiters(plan: JudgedPlan) -> list[list[int]]:
     return waiters
 
 
-def _tell_cycles(plan: JudgedPlan, waiters: list[list[int]], stuck: list[int], faults: Faults) -> None:
-    """One shortest cycle for each set of ops that all wait for each other."""
+def _report_cycles(plan: JudgedPlan, waiters: list[list[int]], stuck: list[int], faults: Faults) -> None:
+    """Report one shortest cycle for each strongly connected component."""
     for component in _components(waiters, stuck):
         x = component[0]
         if len(component) == 1 and x not in waiters[x]:
             continue
-        if not faults.wants(Rule.CYCLE):
+        if not faults.count(Rule.CYCLE):
             continue
         cycle = _shortest_cycle(waiters, x, set(component))
         ids = [int(plan.ids[y]) for y in cycle]
         if len(cycle) == 1:
             text = f"op {ids[0]} waits for itself"
         else:
-            # Each stands in the ``after`` of the next.
+            # Each op is in the ``after`` of the next.
             text = "; ".join(
                 f"op {b} ({KINDS[plan.kind[y]]}) waits for op {a}"
                 for a, b, y in zip(ids, [*ids[1:], ids[0]], [*cycle[1:], cycle[0]], strict=True)
@@ -65,8 +65,8 @@ def _tell_cycles(plan: JudgedPlan, waiters: list[list[int]], stuck: list[int], f
 
 
 def _shortest_cycle(waiters: list[list[int]], x: int, inside: set[int]) -> list[int]:
-    """A shortest way from ``x`` back to it."""
-    came: dict[int, int] = {}
+    """Return a shortest path from ``x`` to itself."""
+    parent: dict[int, int] = {}
     work = deque([x])
     while work:
         y = work.popleft()
@@ -74,16 +74,19 @@ def _shortest_cycle(waiters: list[list[int]], x: int, inside: set[int]) -> list[
             if z == x:
                 cycle = [y]
                 while cycle[-1] != x:
-                    cycle.append(came[cycle[-1]])
+                    cycle.append(parent[cycle[-1]])
                 return cycle[::-1]
-            if z in inside and z not in came:
-                came[z] = y
+            if z in inside and z not in parent:
+                parent[z] = y
                 work.append(z)
-    raise AssertionError("no way back within a strongly connected component")
+    raise AssertionError("no path back within a strongly connected component")
 
 
 def _components(waiters: list[list[int]], nodes: list[int]) -> list[list[int]]:
-    """The strongly connected components, each in order of position (Tarjan, 1972, with a stack of our own)."""
+    """Return the strongly connected components, each in order of position.
+
+    Source: Tarjan (1972), with an explicit stack.
+    """
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     path: list[int] = []

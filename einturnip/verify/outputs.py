@@ -1,4 +1,4 @@
-"""Each byte of an output is stored once, and no byte is left out."""
+"""Checks that each byte of an output is stored exactly once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from einturnip.verify.boxes import (
     Range,
     address,
     boxes,
-    chained,
-    holders,
+    common_strides,
+    covering_ranges,
+    miscovered_cells,
     nested,
     overlaps_itself,
     run_starts,
-    uneven,
 )
 from einturnip.verify.types import Faults, Ints, JudgedPlan, Rule, Tier, TierRange
 from einturnip.verify.words import op_name
 
-# Files of several arrays, with bytes of their own between them.
+# Files of several arrays, with headers between them.
 CONTAINERS = (".npz", ".zip")
 
 
 def check_outputs(plan: JudgedPlan, expected: Mapping[str, int], faults: Faults) -> None:
-    """Hold the stores of each output against each other. ``expected``: bytes that outputs must have in all."""
+    """Check the stores of each output. ``expected``: total bytes that outputs must have, by tier."""
     ops = plan.write.op
     for number, tier in enumerate(plan.tiers):
         if tier.kind == "output":
@@ -44,11 +44,11 @@ class _Output:
 
     def check(self, expected: int | None) -> None:
         total = int(self.plan.size(self.plan.write)[self.rows].sum())
-        if expected is not None and total != expected and self.faults.wants(Rule.NOT_STORED):
+        if expected is not None and total != expected and self.faults.count(Rule.NOT_STORED):
             text = f"{total} bytes are stored in {self.tier.name}; they should be {expected}"
             self.faults.add(Rule.NOT_STORED, (), None, text)
         if not len(self.rows):
-            # An empty output has no stores either; its capacity tells them apart.
+            # An empty output needs no stores; its capacity distinguishes it.
             if self.tier.capacity:
                 self._hole(0, self.tier.capacity, ())
             return
@@ -78,42 +78,42 @@ class _Output:
             key = int(w.repeat[row]), int(w.nbytes[row])
             if key not in found:
                 found[key] = overlaps_itself(self.plan.repeats.axes[key[0]], key[1])
-            if found[key] and self.faults.wants(Rule.STORED_TWICE):
+            if found[key] and self.faults.count(Rule.STORED_TWICE):
                 text = f"{op_name(self.plan, int(self.ops[i]))} writes runs that overlap each other"
                 place = TierRange(self.tier.name, int(w.start[row]), self.plan.stop_of(w, row))
                 self.faults.add(Rule.STORED_TWICE, (int(self.ops[i]),), place, text)
 
     def _check_part(self, part: slice) -> None:
-        """Ranges whose spans overlap; no other range comes near them."""
+        """Check ranges whose spans overlap; all other ranges are disjoint from them."""
         w, rows = self.plan.write, self.rows[part]
         if len(rows) == 1 and not w.repeat[rows[0]]:
             return
         ranges = self._ranges(part)
-        forms = {(axes, nbytes) for _, nbytes, axes in ranges}
-        strides = chained({axes for axes, _ in forms})
-        if strides is None or not all(nested(*form) for form in forms):
+        kinds = {(axes, nbytes) for _, nbytes, axes in ranges}
+        strides = common_strides({axes for axes, _ in kinds})
+        if strides is None or not all(nested(*kind) for kind in kinds):
             self._check_runs(part, ranges)
             return
         found = boxes(ranges, strides)
-        for low, high, more in uneven(found):
+        for low, high, excess in miscovered_cells(found):
             start = address(found, low)
             place = TierRange(self.tier.name, start, start + high[-1] - low[-1])
-            if more < 0 and self.faults.wants(Rule.NOT_STORED):
-                self._tell_hole(place, self._near(found, low, part))
-            elif more > 0 and self.faults.wants(Rule.STORED_TWICE):
-                self._tell_twice(place, [int(self.ops[part][i]) for i in holders(found, low)])
+            if excess < 0 and self.faults.count(Rule.NOT_STORED):
+                self._report_hole(place, self._storing_before(found, low, part))
+            elif excess > 0 and self.faults.count(Rule.STORED_TWICE):
+                self._report_twice(place, [int(self.ops[part][i]) for i in covering_ranges(found, low)])
 
-    def _near(self, found: Boxes, low: tuple[int, ...], part: slice) -> tuple[int, ...]:
-        """The op that stores the byte before a hole."""
+    def _storing_before(self, found: Boxes, low: tuple[int, ...], part: slice) -> tuple[int, ...]:
+        """Return the op that stores the byte before a hole."""
         before = address(found, low) - 1 - found.base
         digits = []
         for stride in found.strides:
             digits.append(before // stride)
             before %= stride
-        return tuple(int(self.ops[part][i]) for i in holders(found, (*digits, before))[:1])
+        return tuple(int(self.ops[part][i]) for i in covering_ranges(found, (*digits, before))[:1])
 
     def _check_runs(self, part: slice, ranges: list[Range]) -> None:
-        """Run by run, for strides that make no grid."""
+        """Check run by run, for strides that do not form a grid."""
         starts = [run_starts(start, axes) for start, _, axes in ranges]
         of = np.repeat(np.arange(len(ranges)), [len(s) for s in starts])
         start = np.concatenate(starts)
@@ -125,20 +125,20 @@ class _Output:
             ops = [int(self.ops[part][of[j]]) for j in (i, i + 1)]
             if start[i + 1] > reach[i]:
                 self._hole(int(reach[i]), int(start[i + 1]), tuple(ops))
-            elif ops[0] != ops[1] and self.faults.wants(Rule.STORED_TWICE):
+            elif ops[0] != ops[1] and self.faults.count(Rule.STORED_TWICE):
                 ops[0] = int(self.ops[part][of[int(np.argmax(stop[: i + 1]))]])
                 end = int(min(reach[i], stop[i + 1]))
-                self._tell_twice(TierRange(self.tier.name, int(start[i + 1]), end), ops)
+                self._report_twice(TierRange(self.tier.name, int(start[i + 1]), end), ops)
 
     def _hole(self, start: int, stop: int, ops: tuple[int, ...]) -> None:
-        if self.faults.wants(Rule.NOT_STORED):
-            self._tell_hole(TierRange(self.tier.name, start, stop), ops)
+        if self.faults.count(Rule.NOT_STORED):
+            self._report_hole(TierRange(self.tier.name, start, stop), ops)
 
-    def _tell_hole(self, place: TierRange, ops: tuple[int, ...]) -> None:
-        near = f"; {op_name(self.plan, ops[0])} stores what lies before" if ops else ""
+    def _report_hole(self, place: TierRange, ops: tuple[int, ...]) -> None:
+        near = f"; {op_name(self.plan, ops[0])} stores the bytes before" if ops else ""
         self.faults.add(Rule.NOT_STORED, ops, place, f"no op stores {place}{near}")
 
-    def _tell_twice(self, place: TierRange, ops: list[int]) -> None:
+    def _report_twice(self, place: TierRange, ops: list[int]) -> None:
         names = " and ".join(op_name(self.plan, x) for x in ops[:2])
-        more = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
-        self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{more} store {place}")
+        others = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
+        self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{others} store {place}")

@@ -1,18 +1,18 @@
-"""What the bytes of one memory hold while the ops are walked: disjoint ranges, found by address."""
+"""Contents of one memory during the sweep: disjoint byte ranges, found by address."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
-# A block of the sorted list is cut in two at twice this length.
+# A block of the sorted list is split when it reaches twice this length.
 BLOCK = 512
 
 
-class HeldRange:
-    """Bytes [start, stop): the value they hold, whole or in part, who wrote and who read it.
+class TrackedRange:
+    """Bytes [start, stop): their value (``whole`` or a part of it), its writers, and its readers so far.
 
-    ``before``: who had to end before the first of ``writers``; kept for units, whose other ops need it too.
+    ``before``: ops that must precede the first of ``writers``; needed for the other ops of a unit.
     """
 
     __slots__ = ("before", "readers", "start", "stop", "unit", "value", "whole", "writers")
@@ -25,16 +25,16 @@ class HeldRange:
         self.unit = -1
         self.whole = True
 
-    def rest(self, start: int, stop: int) -> HeldRange:
-        """What is left of it after other bytes were written."""
-        left = HeldRange(start, stop, self.value, -1)
+    def remainder(self, start: int, stop: int) -> TrackedRange:
+        """Return the part that remains after other bytes were overwritten."""
+        left = TrackedRange(start, stop, self.value, -1)
         left.writers, left.readers, left.before = list(self.writers), list(self.readers), self.before
         left.whole = False
         return left
 
 
 class _Starts:
-    """Sorted numbers, in blocks: to add one costs no more when there are many."""
+    """Sorted numbers in blocks, so that insertion stays cheap when there are many."""
 
     def __init__(self) -> None:
         self.blocks: list[list[int]] = [[]]
@@ -55,12 +55,12 @@ class _Starts:
         i = self._block(start)
         block = self.blocks[i]
         del block[bisect_left(block, start)]
-        # The first block stays: there is always one to look in.
+        # The first block stays, so that there is always one to search.
         if not block and i:
             del self.blocks[i], self.firsts[i]
 
     def around(self, start: int) -> Iterator[int]:
-        """The last number that is no more than ``start``, and all after it."""
+        """Yield the last number that is not larger than ``start``, and all after it."""
         i = self._block(start)
         j = bisect_right(self.blocks[i], start) - 1
         if j < 0 and i and self.blocks[i - 1]:
@@ -75,11 +75,11 @@ class TierRanges:
     """The ranges of one tier."""
 
     def __init__(self) -> None:
-        self.at: dict[int, HeldRange] = {}
+        self.at: dict[int, TrackedRange] = {}
         self._starts = _Starts()
 
-    def overlapping(self, start: int, stop: int) -> list[HeldRange]:
-        """The ranges that share a byte with [start, stop), by address."""
+    def overlapping(self, start: int, stop: int) -> list[TrackedRange]:
+        """Return the ranges that share a byte with [start, stop), by address."""
         same = self.at.get(start)
         if same is not None and same.stop == stop:
             return [same]
@@ -87,26 +87,26 @@ class TierRanges:
         for s in self._starts.around(start):
             if s >= stop:
                 break
-            held = self.at[s]
-            if held.stop > start:
-                found.append(held)
+            tracked = self.at[s]
+            if tracked.stop > start:
+                found.append(tracked)
         return found
 
-    def put(self, new: HeldRange, old: list[HeldRange]) -> None:
-        """Lay ``new`` over the ranges ``old``, which are all that it overlaps."""
+    def put(self, new: TrackedRange, old: list[TrackedRange]) -> None:
+        """Replace the bytes of ``new`` in the ranges ``old``, which are all that overlap it."""
         if len(old) == 1 and old[0].start == new.start and old[0].stop == new.stop:
             self.at[new.start] = new
             return
-        for held in old:
-            del self.at[held.start]
-            self._starts.remove(held.start)
-        for held in old:
-            if held.start < new.start:
-                self._insert(held.rest(held.start, new.start))
-            if held.stop > new.stop:
-                self._insert(held.rest(new.stop, held.stop))
+        for tracked in old:
+            del self.at[tracked.start]
+            self._starts.remove(tracked.start)
+        for tracked in old:
+            if tracked.start < new.start:
+                self._insert(tracked.remainder(tracked.start, new.start))
+            if tracked.stop > new.stop:
+                self._insert(tracked.remainder(new.stop, tracked.stop))
         self._insert(new)
 
-    def _insert(self, held: HeldRange) -> None:
-        self.at[held.start] = held
-        self._starts.add(held.start)
+    def _insert(self, tracked: TrackedRange) -> None:
+        self.at[tracked.start] = tracked
+        self._starts.add(tracked.start)

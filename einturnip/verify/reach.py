@@ -1,9 +1,9 @@
-"""Which of the asked pairs of ops are ordered by the dependencies, and how many dependencies others imply.
+"""Decides which pairs of ops are ordered by the dependencies, and counts the implied dependencies.
 
 Most pairs are dependencies themselves. For the others, and for dependencies that may be implied, each op's set of
-ancestors is pushed along the dependencies as the bits of one integer. A bit stands for an op only while it is of
-interest, then for another; and a set is dropped with its last use. Where even so the sets would take more than
-``SETS_NBYTES``, ops get no bit and are left to another walk.
+ancestors is propagated along the dependencies as the bits of one integer. A bit represents an op only while a query
+needs it, and is then reused; a set is dropped after its last use. If the sets would exceed ``SETS_NBYTES``, some ops
+get no bit and are left to another pass.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import numpy as np
 from einturnip.verify.types import Bools, Ints, JudgedPlan
 
 SETS_NBYTES = 512 << 20
-# Bits are cleared from the sets no sooner than this many of them are to be used again.
-FEWEST_CLEARED = 64
+# Minimum number of unneeded bits before they are cleared from the sets and reused.
+MIN_CLEARED = 64
 
 
-class Questions:
-    """Pairs (u, x), u before x in the walk: must u come before x in every order? Keeps those that are no dependency."""
+class OrderQueries:
+    """Pairs (u, x), u before x in the sweep: must u come before x in every order?
+
+    Pairs that are dependencies themselves are dropped.
+    """
 
     def __init__(self, plan: JudgedPlan) -> None:
         self.n = len(plan)
         self.ptr, self.after = plan.after_ptr, plan.after
-        self._kept: list[Ints] = []
+        self._pending: list[Ints] = []
 
-    def ask(self, x: Ints, u: Ints) -> None:
-        """Ask pairs; the ``x`` of each call are larger than those of the last one."""
+    def add(self, x: Ints, u: Ints) -> None:
+        """Add pairs; the ``x`` of each call must be larger than those of the previous call."""
         if not len(x):
             return
         first, last = int(x[0]), int(x[-1]) + 1
@@ -34,11 +37,11 @@ class Questions:
         op = np.repeat(np.arange(first, last), np.diff(self.ptr[first : last + 1]))
         direct = op * self.n + self.after[edges]
         key = np.unique(x * self.n + u)
-        self._kept.append(key[~_among(key, direct)])
+        self._pending.append(key[~_among(key, direct)])
 
     def pairs(self) -> tuple[Ints, Ints]:
-        """The pairs that are left, by x."""
-        key = np.concatenate(self._kept) if self._kept else np.empty(0, np.int64)
+        """Return the remaining pairs, sorted by x."""
+        key = np.concatenate(self._pending) if self._pending else np.empty(0, np.int64)
         n = max(1, self.n)
         return key // n, key % n
 
@@ -50,26 +53,29 @@ def _among(key: Ints, ordered: Ints) -> Bools:
     return found
 
 
-def answer(plan: JudgedPlan, x: Ints, u: Ints) -> tuple[Bools, int]:
-    """For each pair whether u comes before x in every order; and the number of dependencies that others imply."""
+def answer_queries(plan: JudgedPlan, x: Ints, u: Ints) -> tuple[Bools, int]:
+    """Return for each pair whether u comes before x in every order.
+
+    Also return the number of dependencies that others imply.
+    """
     op = np.repeat(np.arange(len(plan)), np.diff(plan.after_ptr))
-    doubtful = _doubtful(plan, op)
-    # Dependencies that may be implied are asked like the pairs, only without themselves.
-    asked = np.concatenate([op[doubtful], x])
-    other = np.concatenate([plan.after[doubtful], u])
-    order = np.argsort(asked, kind="stable")
-    reached = np.zeros(len(asked), bool)
-    left = order[other[order] < asked[order]]
-    while len(left):
-        left = _walk(plan, asked, other, left, reached)
-    implied = int(reached[: int(doubtful.sum())].sum()) + plan.repeated
-    return reached[int(doubtful.sum()) :], implied
+    candidates = _maybe_implied(plan, op)
+    # Dependencies that may be implied are queries too, answered without the dependency itself.
+    later = np.concatenate([op[candidates], x])
+    earlier = np.concatenate([plan.after[candidates], u])
+    order = np.argsort(later, kind="stable")
+    reached = np.zeros(len(later), bool)
+    open_queries = order[earlier[order] < later[order]]
+    while len(open_queries):
+        open_queries = _walk(plan, later, earlier, open_queries, reached)
+    implied = int(reached[: int(candidates.sum())].sum()) + plan.repeated
+    return reached[int(candidates.sum()) :], implied
 
 
-def _doubtful(plan: JudgedPlan, op: Ints) -> Bools:
-    """Dependencies that others may imply: those that no order met so far disproves.
+def _maybe_implied(plan: JudgedPlan, op: Ints) -> Bools:
+    """Return the dependencies that others may imply: those that no known order disproves.
 
-    p before x is implied by a way p, s, ..., m, x. Then s stands before x and p before m in any order of the ops and in
+    p before x is implied by a path p, s, ..., m, x. Then s precedes x and p precedes m in any order of the ops and in
     the order of their depths.
     """
     n = len(plan)
@@ -77,18 +83,18 @@ def _doubtful(plan: JudgedPlan, op: Ints) -> Bools:
         return np.zeros(0, bool)
     after = plan.after.astype(np.int64)
     depth = _depths(plan)
-    doubtful = np.ones(len(after), bool)
+    candidates = np.ones(len(after), bool)
     for rank in (np.arange(n), depth):
         earliest = np.full(n, n, np.int64)
         np.minimum.at(earliest, after, rank[op])
         latest = np.full(n, -1, np.int64)
         np.maximum.at(latest, op, rank[after])
-        doubtful &= (earliest[after] < rank[op]) & (latest[op] > rank[after])
-    return doubtful
+        candidates &= (earliest[after] < rank[op]) & (latest[op] > rank[after])
+    return candidates
 
 
 def _depths(plan: JudgedPlan) -> Ints:
-    """The length of the longest way to each op."""
+    """Return the length of the longest path to each op."""
     starts, after = plan.after_ptr.tolist(), plan.after.tolist()
     depth = [0] * len(plan)
     for x, (a, b) in enumerate(zip(starts, starts[1:], strict=False)):
@@ -99,40 +105,43 @@ def _depths(plan: JudgedPlan) -> Ints:
     return np.array(depth, np.int64)
 
 
-def _walk(plan: JudgedPlan, asked: Ints, other: Ints, left: Ints, reached: Bools) -> Ints:
-    """Answer as many of the questions ``left`` (sorted by op) as the room for sets allows; returns the rest."""
+def _walk(plan: JudgedPlan, later: Ints, earlier: Ints, open_queries: Ints, reached: Bools) -> Ints:
+    """Answer as many of ``open_queries`` (sorted by op) as the memory for sets allows; return the rest."""
     n = len(plan)
     until = np.full(n, -1, np.int64)
-    np.maximum.at(until, other[left], asked[left])
+    np.maximum.at(until, earlier[open_queries], later[open_queries])
     final = np.full(n, -1, np.int64)
     np.maximum.at(final, plan.after, np.repeat(np.arange(n), np.diff(plan.after_ptr)))
-    sets = _Sets(until, final)
-    first, last = int(other[left].min()), int(asked[left].max())
+    sets = _AncestorSets(until, final)
+    first, last = int(earlier[open_queries].min()), int(later[open_queries].max())
     ptr, after = plan.after_ptr[first : last + 2].tolist(), plan.after.tolist()
-    questions = zip(asked[left].tolist(), other[left].tolist(), left.tolist(), strict=True)
-    x, u, number = next(questions)
-    rest = []
+    queries = zip(later[open_queries].tolist(), earlier[open_queries].tolist(), open_queries.tolist(), strict=True)
+    x, u, number = next(queries)
+    remaining = []
     for y in range(first, last + 1):
         before = after[ptr[y - first] : ptr[y - first + 1]]
-        found = sets.beyond(before)
+        found = sets.ancestors_of(before)
         while x == y:
             bit = sets.bit.get(u)
             if bit is None:
-                rest.append(number)
+                remaining.append(number)
             elif (found >> bit) & 1:
                 reached[number] = True
-            x, u, number = next(questions, (n, 0, 0))
+            x, u, number = next(queries, (n, 0, 0))
         sets.step(y, before, found)
-    return np.array(rest, np.int64)
+    return np.array(remaining, np.int64)
 
 
-class _Sets:
-    """Sets of ancestors as bits. Op p is of interest until op ``until[p]``; its set is, until op ``final[p]``."""
+class _AncestorSets:
+    """Sets of ancestors as bits.
+
+    The bit of op p is needed until op ``until[p]``, its set until op ``final[p]``.
+    """
 
     def __init__(self, until: Ints, final: Ints) -> None:
         self.until, self.final = until.tolist(), final.tolist()
         self.bit: dict[int, int] = {}
-        self.reach: dict[int, int] = {}  # of ops that have any of interest before them
+        self.reach: dict[int, int] = {}  # of ops with at least one needed ancestor
         self.expire = _by_number(until)
         self.drop: dict[int, list[int]] = {}
         self.free: list[int] = []
@@ -140,8 +149,8 @@ class _Sets:
         self.used = 0
         self.nbytes = 0
 
-    def beyond(self, before: list[int]) -> int:
-        """What reaches any of some ops, these not counted."""
+    def ancestors_of(self, before: list[int]) -> int:
+        """Return the union of the ancestors of some ops, without the ops themselves."""
         found, reach = 0, self.reach
         for p in before:
             if p in reach:
@@ -149,7 +158,7 @@ class _Sets:
         return found
 
     def step(self, x: int, before: list[int], found: int) -> None:
-        """Go past op ``x``: ``found`` is what reaches those ``before`` it."""
+        """Advance past op ``x``: ``found`` are the ancestors of the ops ``before`` it."""
         for p in before:
             if p in self.bit:
                 found |= 1 << self.bit[p]
@@ -159,7 +168,7 @@ class _Sets:
             if p in self.bit:
                 self.cleared.append(self.bit.pop(p))
         if self.until[x] > x and self.nbytes <= SETS_NBYTES:
-            if not self.free and len(self.cleared) >= max(FEWEST_CLEARED, self.used // 2):
+            if not self.free and len(self.cleared) >= max(MIN_CLEARED, self.used // 2):
                 found &= self._clear()
             if self.free:
                 self.bit[x] = self.free.pop()
@@ -172,7 +181,7 @@ class _Sets:
             self.drop.setdefault(self.final[x], []).append(x)
 
     def _clear(self) -> int:
-        """Take the bits of no interest out of all sets; returns what is left of any set."""
+        """Remove unneeded bits from all sets; return the mask of the remaining bits."""
         mask = ~sum(1 << bit for bit in self.cleared)
         for p in self.reach:
             self.reach[p] &= mask
@@ -182,9 +191,9 @@ class _Sets:
 
 
 def _by_number(until: Ints) -> dict[int, list[int]]:
-    """For each number the positions that have it."""
-    wanted = np.flatnonzero(until >= 0)
+    """Return the positions of each number."""
+    of_interest = np.flatnonzero(until >= 0)
     found: dict[int, list[int]] = {}
-    for p, x in zip(wanted.tolist(), until[wanted].tolist(), strict=True):
+    for p, x in zip(of_interest.tolist(), until[of_interest].tolist(), strict=True):
         found.setdefault(x, []).append(p)
     return found

@@ -1,4 +1,7 @@
-"""The JSON of ``einturnip plan --emit memgraph`` -> Plan, in memory that does not grow with the text's own size."""
+"""Reads the JSON of ``einturnip plan --emit memgraph`` into a ``JudgedPlan``.
+
+The text is streamed, so that memory grows only with the columns.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from einturnip.verify.columns import ParsedOps, RowColumns, wrong
+from einturnip.verify.columns import ParsedOps, RowColumns, refuse
 from einturnip.verify.stream import JsonText
-from einturnip.verify.types import TIER_KINDS, AccessRows, Bools, Ints, JudgedPlan, NotAPlan, Tier, taken
+from einturnip.verify.types import TIER_KINDS, AccessRows, Bools, Ints, JudgedPlan, NotAPlan, Tier, take_rows
 
 SCHEMA = "einturnip.memgraph/1"
-# So few that they stay in the cache.
+# Small enough to stay in the cache.
 OPS_AT_ONCE = 128
 
 
@@ -19,7 +22,7 @@ def read(stream: BinaryIO, name: str) -> JudgedPlan:
     """Read a plan.
 
     Raises:
-        NotAPlan: not JSON, or not in the format; with the path of the field.
+        NotAPlan: not JSON, or not in the format; names the path of the field.
     """
     text = JsonText(stream, name)
     columns = ParsedOps()
@@ -29,7 +32,7 @@ def read(stream: BinaryIO, name: str) -> JudgedPlan:
     for key in text.items():
         if key == "ops":
             if text.peek() != "[":
-                wrong("ops", "a list", text.value())
+                refuse("ops", "a list", text.value())
             if key in found:
                 raise NotAPlan("ops: given twice")
             for batch in text.batches(OPS_AT_ONCE):
@@ -41,7 +44,7 @@ def read(stream: BinaryIO, name: str) -> JudgedPlan:
                 _check_schema(found[key])
         elif text.peek() == "[":
             for _ in text.batches(OPS_AT_ONCE):
-                pass  # somebody's own list, which may be long
+                pass  # an unknown list, which may be long
         else:
             text.value()
     text.end()
@@ -49,10 +52,10 @@ def read(stream: BinaryIO, name: str) -> JudgedPlan:
         if key not in found:
             raise NotAPlan(f"the field '{key}' is missing")
     if type(found["program"]) is not str:
-        wrong("program", "the name of a program", found["program"])
+        refuse("program", "the name of a program", found["program"])
     for key in ("budget", "predicted"):
         if type(found[key]) is not dict:
-            wrong(key, "an object", found[key])
+            refuse(key, "an object", found[key])
     return _plan(columns, found["program"], _tiers(found["tiers"]))
 
 
@@ -64,24 +67,24 @@ def _check_schema(found: Any) -> None:
 
 def _tiers(found: Any) -> tuple[Tier, ...]:
     if type(found) is not list:
-        wrong("tiers", "a list", found)
+        refuse("tiers", "a list", found)
     tiers: dict[str, Tier] = {}
     for i, tier in enumerate(found):
         path = f"tiers[{i}]"
         if type(tier) is not dict:
-            wrong(path, "an object", tier)
+            refuse(path, "an object", tier)
         for key in ("id", "kind", "capacity"):
             if key not in tier:
                 raise NotAPlan(f"{path}: the field '{key}' is missing")
         if type(tier["id"]) is not str:
-            wrong(f"{path}.id", "a name", tier["id"])
+            refuse(f"{path}.id", "a name", tier["id"])
         if tier["id"] in tiers:
             raise NotAPlan(f"{path}.id: there is a tier '{tier['id']}' already")
         if type(tier["kind"]) is not str or tier["kind"] not in TIER_KINDS:
-            wrong(f"{path}.kind", f"one of {', '.join(TIER_KINDS)}", tier["kind"])
+            refuse(f"{path}.kind", f"one of {', '.join(TIER_KINDS)}", tier["kind"])
         capacity = tier["capacity"]
         if capacity is not None and (type(capacity) is not int or not 0 <= capacity < 1 << 63):
-            wrong(f"{path}.capacity", "a number of bytes or null", capacity)
+            refuse(f"{path}.capacity", "a number of bytes or null", capacity)
         tiers[tier["id"]] = Tier(tier["id"], tier["kind"], capacity)
     return tuple(tiers.values())
 
@@ -94,8 +97,8 @@ def _plan(columns: ParsedOps, program: str, tiers: tuple[Tier, ...]) -> JudgedPl
         _rows(side, value, tiers, columns.tiers) for side, value in zip(columns.sides, (reads, writes), strict=True)
     ]
     after_ptr = np.concatenate([[0], np.cumsum(_column(columns.after_counts, np.int64))]).astype(np.int64)
-    known = _positions(ids, _column(columns.after, np.int64), after_ptr)
-    after_ptr, after, doubles = _single(after_ptr, known)
+    positions = _positions(ids, _column(columns.after, np.int64), after_ptr)
+    after_ptr, after, n_duplicates = _deduplicated(after_ptr, positions)
     in_unit = _column(columns.in_unit, np.uint8).astype(bool)
     units, number = np.unique(_column(columns.unit, np.int64)[in_unit], return_inverse=True)
     unit = np.full(len(ids), -1, np.int32)
@@ -112,7 +115,7 @@ def _plan(columns: ParsedOps, program: str, tiers: tuple[Tier, ...]) -> JudgedPl
         write=sides[1],
         after_ptr=after_ptr,
         after=after.astype(np.int32),
-        repeated=doubles,
+        repeated=n_duplicates,
         values=values,
         units=units,
     )
@@ -123,14 +126,14 @@ def _column(found: Any, dtype: Any) -> Any:
 
 
 def _values(sides: tuple[RowColumns, RowColumns]) -> tuple[Ints, list[Ints]]:
-    """The values' own numbers, and the values of each side as numbers from 0."""
+    """Return the distinct value numbers of the plan, and the values of each side as indices into them."""
     named = [_column(side.value, np.int64) for side in sides]
     values, number = np.unique(np.concatenate(named), return_inverse=True)
     return values, np.split(number, [len(named[0])])
 
 
 def _rows(side: RowColumns, value: Ints, tiers: tuple[Tier, ...], named: dict[str, int]) -> AccessRows:
-    """The accesses that touch a byte."""
+    """Return the accesses that are not empty."""
     counts = _column(side.counts, np.int64)
     ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tier, repeat = _column(side.tier, np.int32), _column(side.repeat, np.int32)
@@ -148,11 +151,13 @@ def _rows(side: RowColumns, value: Ints, tiers: tuple[Tier, ...], named: dict[st
         name = names[tier[at]]
         raise NotAPlan(f"{_path(side.side, ptr, at)}[4]: only in files do extents repeat, and '{name}' is none")
     nbytes = _column(side.nbytes, np.int64)
-    kept: Bools = nbytes > 0
-    op = np.repeat(np.arange(len(counts)), counts)[kept]
+    nonempty: Bools = nbytes > 0
+    op = np.repeat(np.arange(len(counts)), counts)[nonempty]
     ptr = np.concatenate([[0], np.cumsum(np.bincount(op, minlength=len(counts)))]).astype(np.int64)
     start = _column(side.start, np.int64)
-    return AccessRows(ptr, of_tier[kept], start[kept], nbytes[kept], value[kept].astype(np.int32), repeat[kept])
+    return AccessRows(
+        ptr, of_tier[nonempty], start[nonempty], nbytes[nonempty], value[nonempty].astype(np.int32), repeat[nonempty]
+    )
 
 
 def _path(side: str, ptr: Ints, row: int) -> str:
@@ -161,13 +166,13 @@ def _path(side: str, ptr: Ints, row: int) -> str:
 
 
 def _positions(ids: Ints, after: Ints, ptr: Ints) -> Ints:
-    """The positions of the ops whose ids are listed."""
+    """Return the positions of the ops with the given ids."""
     n = len(ids)
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
-    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(twice):
-        first, second = order[twice[0]], order[twice[0] + 1]
+    duplicates = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(duplicates):
+        first, second = order[duplicates[0]], order[duplicates[0] + 1]
         raise NotAPlan(f"ops[{second}].id: {ids[second]} is the id of ops[{first}], too")
     if not len(after):
         return np.empty(0, np.int64)
@@ -179,8 +184,8 @@ def _positions(ids: Ints, after: Ints, ptr: Ints) -> Ints:
     return order[at]
 
 
-def _single(ptr: Ints, after: Ints) -> tuple[Ints, Ints, int]:
-    """Each op's dependencies in order and once each; how many were left out."""
+def _deduplicated(ptr: Ints, after: Ints) -> tuple[Ints, Ints, int]:
+    """Return each op's dependencies sorted and without duplicates; and the number of duplicates."""
     n = len(ptr) - 1
     op = np.repeat(np.arange(n), np.diff(ptr))
     key = np.unique(op * n + after) if n else np.empty(0, np.int64)
@@ -190,11 +195,11 @@ def _single(ptr: Ints, after: Ints) -> tuple[Ints, Ints, int]:
 
 
 def in_order(plan: JudgedPlan, order: Ints) -> JudgedPlan:
-    """The same plan with its ops in the order given."""
+    """Return the plan with its ops in the given order."""
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
-    after_ptr, rows = taken(plan.after_ptr, order)
-    after_ptr, after, _ = _single(after_ptr, position[plan.after[rows]])
+    after_ptr, rows = take_rows(plan.after_ptr, order)
+    after_ptr, after, _ = _deduplicated(after_ptr, position[plan.after[rows]])
     return JudgedPlan(
         program=plan.program,
         tiers=plan.tiers,

@@ -1,4 +1,4 @@
-"""A verdict in lines."""
+"""Formats a verdict as lines of text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from einturnip.verify.types import Rule, Tier, Verdict
 
 
 def show(verdict: Verdict, name: str, limit: int) -> Iterator[str]:
-    """What the plan of file ``name`` holds and uses, and its faults: at most ``limit``."""
+    """Yield the summary of the plan in file ``name``, and at most ``limit`` of its faults."""
     total = sum(verdict.counts.values())
-    yield f"{name}: valid" if verdict.valid else f"{name}: invalid, {_many(total, 'fault')}"
+    yield f"{name}: valid" if verdict.valid else f"{name}: invalid, {_counted(total, 'fault')}"
     yield f"program       {verdict.program}"
     implied = "" if verdict.implied is None else f" ({verdict.implied:,} implied by others)"
     yield f"ops           {verdict.n_ops:,}"
@@ -40,5 +40,5 @@ def _used(tier: Tier, nbytes: int) -> str:
     return f"{format_size(nbytes)} used" + ("" if tier.capacity is None else f" of {format_size(tier.capacity)}")
 
 
-def _many(n: int, what: str) -> str:
+def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""JSON read piece by piece: one element of a long list at a time, so that its length costs no memory."""
+"""Incremental JSON parser: reads one element of a long list at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from einturnip.verify.types import NotAPlan
 
 CHUNK_NBYTES = 1 << 20
-# Where what was read so far ends inside a literal or an escape, the error stands so few characters before that end.
+# If the text read so far ends inside a literal or an escape, the error is at most this many characters before its end.
 CUT_SHORT = 16
 _OF_NUMBERS = "+-.0123456789eE"
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -34,34 +34,34 @@ class JsonText:
         self._at = 0
         self._ended = False
         self._nbytes = 0
-        self._line, self._column = 1, 1  # of the text's first character
+        self._line, self._column = 1, 1  # position of the text's first character
 
     def peek(self) -> str:
-        """The next character that is no white space; '' at the end."""
+        """Return the next character that is not white space; '' at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             assert found is not None
             self._at = found.end()
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more():
+            if not self._read_more():
                 return ""
 
     def expect(self, char: str) -> None:
-        """Step over ``char``."""
+        """Skip ``char``, which must come next."""
         if self.peek() != char:
             self._fail(f"expected '{char}'", self._at)
         self._at += 1
 
     def value(self) -> Any:
-        """The next value, whole."""
+        """Return the next complete value."""
         self.peek()
         while True:
             try:
                 found, end = self._scan(self._text, self._at)
-                # A number at the end of what was read may go on, also where a part of it reads as one: 1e is 1 so far.
+                # A number at the end of the text may continue, even if its beginning is a number: 1e5 begins with 1.
                 open_ended = len(self._text) - end <= CUT_SHORT and not self._text[end:].strip(_OF_NUMBERS)
-                if not open_ended or not self._more():
+                if not open_ended or not self._read_more():
                     self._at = end
                     return found
                 continue
@@ -70,16 +70,16 @@ class JsonText:
             except json.JSONDecodeError as error:
                 what, where = error.msg[:1].lower() + error.msg[1:], error.pos
             except RecursionError:
-                self._fail("lists or objects stand in one another too deeply", self._at)
+                self._fail("lists or objects are nested too deeply", self._at)
             except ValueError as error:
                 self._fail(str(error), self._at)
             distance = len(self._text) - where
             open_ended = distance <= CUT_SHORT or what.startswith("unterminated string")
-            if not (open_ended and self._more(distance)):
+            if not (open_ended and self._read_more(distance)):
                 self._fail(what, min(where, len(self._text)))
 
     def items(self) -> Iterator[str]:
-        """The keys of an object, each before its value, which the caller takes."""
+        """Yield the keys of an object; the caller reads each value before the next key."""
         self.expect("{")
         if self.peek() == "}":
             self._at += 1
@@ -95,7 +95,7 @@ class JsonText:
                 return
 
     def batches(self, size: int) -> Iterator[list[Any]]:
-        """The elements of a list, ``size`` at a time."""
+        """Yield the elements of a list, ``size`` at a time."""
         self.expect("[")
         if self.peek() == "]":
             self._at += 1
@@ -111,12 +111,12 @@ class JsonText:
                 return
 
     def end(self) -> None:
-        """Nothing but white space is left."""
+        """Require that only white space remains."""
         if self.peek():
             self._fail("expected the end of the text", self._at)
 
     def _comma(self, closing: str) -> bool:
-        """Step over a comma, or over the closing bracket: then False."""
+        """Skip a comma and return True, or skip the closing bracket and return False."""
         found = _COMMA.match(self._text, self._at)
         if found is not None and found.end() < len(self._text):
             self._at = found.end()
@@ -127,8 +127,8 @@ class JsonText:
         self._at += 1
         return char == ","
 
-    def _more(self, distance: int = 0) -> bool:
-        """Read on; False at the end. What lies before the cursor is given up."""
+    def _read_more(self, distance: int = 0) -> bool:
+        """Read more text and drop the text before the cursor; return False at the end."""
         if self._ended:
             return False
         lines = self._text.count("\n", 0, self._at)
@@ -137,11 +137,11 @@ class JsonText:
             self._column = self._at - self._text.rfind("\n", 0, self._at)
         else:
             self._column += self._at
-        kept = self._text[self._at :]
-        # Twice as much each time, so that one long value is scanned few times.
-        data = self._read(max(CHUNK_NBYTES, len(kept)))
+        unread = self._text[self._at :]
+        # Double the amount each time, so that a long value is scanned only a few times.
+        data = self._read(max(CHUNK_NBYTES, len(unread)))
         try:
-            self._text = kept + self._decoder.decode(data, final=not data)
+            self._text = unread + self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             where = self._nbytes + error.start
             raise NotAPlan(f"{self.name} is not JSON: about byte {where} is not UTF-8 text") from None

@@ -1,8 +1,8 @@
-"""The ops walked in one order they allow: what each byte holds, and which ops must come before which for its sake.
+"""Sweeps the ops in one allowed order, tracking byte contents, and derives which ops must be ordered.
 
-For each range of bytes: the value, who wrote it, who has read it since. A read must come after the writers, a write
-after the readers (after the writers, where there are none). Each new access is held only against the last ones: that
-those came after the ones before them has been asked already.
+For each range of bytes it tracks the value, its writers and its readers since. A read must come after the writers; a
+write after the readers, or after the writers if there are no readers. Each access is compared with the last accesses
+only, because those were already compared with the ones before them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from einturnip.verify.names import Names
-from einturnip.verify.ranges import HeldRange, TierRanges
+from einturnip.verify.ranges import TierRanges, TrackedRange
 from einturnip.verify.types import DROP, TRANSFERS, AccessRows, Faults, Ints, JudgedPlan, Rule, TierRange
-from einturnip.verify.words import extent, op_name, value, whole
+from einturnip.verify.words import extent, op_name, span, value_name
 
 OPS_AT_ONCE = 1 << 14
 NOTHING = -1
@@ -26,9 +26,10 @@ _GIVEN, _MEMORY, _OUTPUT = range(3)
 
 @dataclass
 class SweepResult:
-    """What the walk found. ``misreads``: wrong unless the ops, which share the bytes, are a race already.
+    """Results of the sweep.
 
-    ``continued``: contents that a unit goes on from after a reload.
+    ``misreads``: reads of wrong values, which are faults unless the ops that share the bytes are a race already.
+    ``continued``: contents that a unit accumulates into after a reload.
     """
 
     misreads: list[tuple[int, tuple[int, ...], TierRange, str]] = field(default_factory=list)
@@ -36,24 +37,29 @@ class SweepResult:
 
 
 class PlanSweep:
-    """Walks a plan whose dependencies all point back. ``ask`` gets, for some ops on end, who must precede each."""
+    """Sweeps a plan whose dependencies all point backwards.
 
-    def __init__(self, plan: JudgedPlan, names: Names, faults: Faults, ask: Callable[[Ints, Ints], None]) -> None:
-        self.plan, self.names, self.faults, self.ask = plan, names, faults, ask
+    ``add_queries``: receives, for consecutive ops, the ops that must precede each.
+    """
+
+    def __init__(
+        self, plan: JudgedPlan, names: Names, faults: Faults, add_queries: Callable[[Ints, Ints], None]
+    ) -> None:
+        self.plan, self.names, self.faults, self.add_queries = plan, names, faults, add_queries
         self.found = SweepResult()
-        self.tracked = [{"input": _GIVEN, "output": _OUTPUT}.get(tier.kind, _MEMORY) for tier in plan.tiers]
+        self.tier_mode = [{"input": _GIVEN, "output": _OUTPUT}.get(tier.kind, _MEMORY) for tier in plan.tiers]
         self.memory = [TierRanges() for _ in plan.tiers]
         self.stored: dict[tuple[int, int, int, int], tuple[int, int]] = {}
-        self.begun: dict[int, tuple[int, Any]] = {}  # of each unit its first op, and where that accumulates
+        self.begun: dict[int, tuple[int, Any]] = {}  # for each unit its first op and that op's accumulator
         self.before = array("q")
-        self.waits: list[int] = []  # what the op that is looked at waits for
+        self.waits: list[int] = []  # dependencies of the current op
         self.kind = plan.kind.tolist()
         self.is_unit_content = np.zeros(len(plan.values), bool)
         known = names.unit_content[names.unit_content >= 0]
         self.is_unit_content[known] = True
 
     def run(self) -> SweepResult:
-        """Walk all ops."""
+        """Sweep all ops."""
         n = len(self.plan)
         for first in range(0, n, OPS_AT_ONCE):
             last = min(n, first + OPS_AT_ONCE)
@@ -63,7 +69,7 @@ class PlanSweep:
             units = self.plan.unit[first:last].tolist()
             waits = _dependencies(self.plan, first, last)
             for x, unit, read, write, self.waits in zip(range(first, last), units, reads, writes, waits, strict=True):
-                asked = len(self.before)
+                first_query = len(self.before)
                 for row in read:
                     if not row[5]:
                         self._read(x, row)
@@ -75,25 +81,25 @@ class PlanSweep:
                 if self.kind[x] == DROP:
                     for row in read:
                         self._write(x, (*row[:3], NOTHING, *row[4:]))
-                counts.append(len(self.before) - asked)
+                counts.append(len(self.before) - first_query)
             ops = np.repeat(np.arange(first, last), np.frombuffer(counts, np.int64))
-            self.ask(ops, np.array(self.before, np.int64))
+            self.add_queries(ops, np.array(self.before, np.int64))
             self.before = array("q")
         return self.found
 
-    # A row here: tier, start, nbytes, content, repeat, whether it is the op's accumulator, its number.
+    # Rows are tuples: tier, start, nbytes, content, repeat, whether it is the op's accumulator, row number.
 
     def _read(self, x: int, row: Any) -> None:
         tier, start, nbytes, content = row[:4]
-        how = self.tracked[tier]
-        if how == _MEMORY:
-            held = self.memory[tier].at.get(start)
-            if held is not None and held.stop == start + nbytes and held.value == content and held.whole:
-                self._wait(held.writers, held.readers)
-                held.readers.append(x)
+        mode = self.tier_mode[tier]
+        if mode == _MEMORY:
+            tracked = self.memory[tier].at.get(start)
+            if tracked is not None and tracked.stop == start + nbytes and tracked.value == content and tracked.whole:
+                self._wait(tracked.writers, tracked.readers)
+                tracked.readers.append(x)
             else:
                 self._misread(x, row)
-        elif how == _OUTPUT:
+        elif mode == _OUTPUT:
             stored = self.stored.get((tier, start, nbytes, row[4]))
             if stored is not None:
                 self.before.append(stored[0])
@@ -101,81 +107,83 @@ class PlanSweep:
                 found = (
                     "which no op has stored so" if stored is None else f"where op {self._id(stored[0])} stored another"
                 )
-                self._tell_misread(x, "reads", row[6], (stored[0],) if stored else (), found)
+                self._report_misread(x, "reads", row[6], (stored[0],) if stored else (), found)
 
     def _wait(self, earlier: list[int], others: list[int]) -> None:
-        """The op must come after ``earlier``. ``others`` were asked to as well: after one of those will do."""
+        """Require the op to come after ``earlier``; a dependency on one of ``others``, which do too, suffices."""
         if len(earlier) > 1 and others and others[0] in self.waits:
             return
         self.before.extend(earlier)
 
     def _misread(self, x: int, row: Any) -> None:
-        """The bytes do not hold the value named, or not it alone."""
+        """Report bytes that do not hold the named value, or hold only a part of it."""
         tier, start, nbytes, content = row[:4]
         stop = start + nbytes
         ranges = self.memory[tier].overlapping(start, stop)
         others = []
         at = start
         hole: tuple[int, int] | None = None
-        for held in ranges:
-            if held.start > at and hole is None:
-                hole = at, held.start
-            at = held.stop
-            self.before.extend([u for u in held.writers if u != x])
-            held.readers.append(x)
-            if held.value != content or not held.whole:
-                others.append(held)
+        for tracked in ranges:
+            if tracked.start > at and hole is None:
+                hole = at, tracked.start
+            at = tracked.stop
+            self.before.extend([u for u in tracked.writers if u != x])
+            tracked.readers.append(x)
+            if tracked.value != content or not tracked.whole:
+                others.append(tracked)
         if at < stop and hole is None:
             hole = max(at, start), stop
         name = self.plan.tiers[tier].name
         if others:
-            held = others[0]
-            which = TierRange(name, max(start, held.start), min(stop, held.stop))
-            if held.value == content:
-                what = f"but {which} is only a part of it that is left: other bytes of it were written over"
-            elif held.value == NOTHING:
-                what = f"but op {self._id(held.writers[0])} gave up {which}"
+            tracked = others[0]
+            which = TierRange(name, max(start, tracked.start), min(stop, tracked.stop))
+            if tracked.value == content:
+                what = f"but {which} is only a remainder of it: its other bytes were overwritten"
+            elif tracked.value == NOTHING:
+                what = f"but op {self._id(tracked.writers[0])} freed {which}"
             else:
-                what = f"but {which} holds {value(self.plan, held.value)}, written by {self._name(held.writers[-1])}"
-            self._tell_misread(x, "reads", row[6], tuple(u for u in held.writers if u != x), what)
+                other = value_name(self.plan, tracked.value)
+                what = f"but {which} holds {other}, written by {self._name(tracked.writers[-1])}"
+            self._report_misread(x, "reads", row[6], tuple(u for u in tracked.writers if u != x), what)
         elif hole is not None:
-            self._tell_misread(x, "reads", row[6], (), f"but nothing wrote {TierRange(name, *hole)} before")
+            self._report_misread(x, "reads", row[6], (), f"but nothing wrote {TierRange(name, *hole)} before")
         else:
-            held = ranges[0]
-            what = f"but it is at {TierRange(name, held.start, held.stop)}, written by {self._name(held.writers[-1])}"
-            self._tell_misread(x, "reads", row[6], tuple(held.writers), what)
+            tracked = ranges[0]
+            which = TierRange(name, tracked.start, tracked.stop)
+            what = f"but it is at {which}, written by {self._name(tracked.writers[-1])}"
+            self._report_misread(x, "reads", row[6], tuple(tracked.writers), what)
 
-    def _tell_misread(self, x: int, verb: str, at: int, others: tuple[int, ...], what: str) -> None:
-        """Row ``at`` that op ``x`` reads, or accumulates in, does not hold what it names."""
+    def _report_misread(self, x: int, verb: str, at: int, others: tuple[int, ...], what: str) -> None:
+        """Report that row ``at``, read or accumulated by op ``x``, does not hold the named value."""
         rows = self.plan.read if verb == "reads" else self.plan.write
         if len(self.found.misreads) < 4 * self.faults.limit:
-            v = value(self.plan, int(rows.value[at]))
+            v = value_name(self.plan, int(rows.value[at]))
             text = f"{self._name(x)} {verb} {v} at {extent(self.plan, rows, at)}, {what}"
-            self.found.misreads.append((x, others, whole(self.plan, rows, at), text))
+            self.found.misreads.append((x, others, span(self.plan, rows, at), text))
         else:
-            self.faults.wants(Rule.WRONG_VALUE)
+            self.faults.count(Rule.WRONG_VALUE)
 
-    def _write(self, x: int, row: Any) -> HeldRange | None:
+    def _write(self, x: int, row: Any) -> TrackedRange | None:
         tier, start, nbytes, content = row[:4]
-        how = self.tracked[tier]
-        if how != _MEMORY:
-            if how == _OUTPUT:
+        mode = self.tier_mode[tier]
+        if mode != _MEMORY:
+            if mode == _OUTPUT:
                 self.stored[tier, start, nbytes, row[4]] = x, content
             return None
         memory = self.memory[tier]
-        new = HeldRange(start, start + nbytes, content, x)
+        new = TrackedRange(start, start + nbytes, content, x)
         old = memory.overlapping(start, new.stop)
         before: list[int] = []
-        for held in old:
-            # Readers come after writers, so behind a reader the writers need not be asked.
-            before += held.readers or held.writers
+        for tracked in old:
+            # Readers come after writers, so a query for a reader covers the writers.
+            before += tracked.readers or tracked.writers
         if x in before:
             before = [u for u in before if u != x]
             if content != NOTHING:
-                self._tell_overlap(x, row)
+                self._report_overlap(x, row)
             else:
-                for held in old:
-                    before += [u for u in held.writers if u != x]
+                for tracked in old:
+                    before += [u for u in tracked.writers if u != x]
         self.before.extend(before)
         new.before = before
         new.whole = content != NOTHING
@@ -184,55 +192,62 @@ class PlanSweep:
 
     def _accumulate(self, x: int, unit: int, row: Any) -> None:
         tier, start, nbytes, content = row[:4]
-        if self.tracked[tier] != _MEMORY:
+        if self.tier_mode[tier] != _MEMORY:
             return
         memory = self.memory[tier]
-        held = memory.at.get(start)
-        mine = held is not None and held.stop == start + nbytes and held.unit == unit and held.value == content
-        if held is not None and mine:
-            if x in held.readers:
-                self._tell_overlap(x, row)
-            elif held.readers:
-                self._tell_half_made(x, row, held)
-            self._wait(held.before, held.writers)
-            held.writers.append(x)
+        tracked = memory.at.get(start)
+        mine = (
+            tracked is not None and tracked.stop == start + nbytes and tracked.unit == unit and tracked.value == content
+        )
+        if tracked is not None and mine:
+            if x in tracked.readers:
+                self._report_overlap(x, row)
+            elif tracked.readers:
+                self._report_half_made(x, row, tracked)
+            self._wait(tracked.before, tracked.writers)
+            tracked.writers.append(x)
             return
         if unit in self.begun:
             first, place = self.begun[unit]
-            # Of an accumulator that moved the unit has told.
+            # An accumulator that moved is reported with its unit.
             if place == row[:4]:
                 others = {u for h in memory.overlapping(start, start + nbytes) for u in h.writers}
                 others -= {u for u in others if self.plan.unit[u] == unit}
                 what = f"but since {self._name(first)} began the sum, {self._names(others)} wrote there"
-                self._tell_misread(x, "accumulates", row[6], tuple(sorted(others)), what)
+                self._report_misread(x, "accumulates", row[6], tuple(sorted(others)), what)
         else:
             self.begun[unit] = x, row[:4]
-            if held is not None and held.whole and held.stop == start + nbytes and self._half_made(held):
-                self.found.continued.add(held.value)
+            if (
+                tracked is not None
+                and tracked.whole
+                and tracked.stop == start + nbytes
+                and self._is_partial_sum(tracked)
+            ):
+                self.found.continued.add(tracked.value)
         new = self._write(x, row)
         assert new is not None
         new.unit = unit
 
-    def _half_made(self, held: HeldRange) -> bool:
-        """Whether a unit's value was brought back there, to be gone on with."""
-        return self.kind[held.writers[0]] in TRANSFERS and bool(self.is_unit_content[held.value])
+    def _is_partial_sum(self, tracked: TrackedRange) -> bool:
+        """Return whether a unit's value was reloaded there to be accumulated further."""
+        return self.kind[tracked.writers[0]] in TRANSFERS and bool(self.is_unit_content[tracked.value])
 
-    def _tell_overlap(self, x: int, row: Any) -> None:
-        if self.faults.wants(Rule.OVERLAP):
+    def _report_overlap(self, x: int, row: Any) -> None:
+        if self.faults.count(Rule.OVERLAP):
             rows, at = self.plan.write, row[6]
             text = f"{self._name(x)} writes {extent(self.plan, rows, at)}, where it reads or writes something else, too"
-            self.faults.add(Rule.OVERLAP, (x,), whole(self.plan, rows, at), text)
+            self.faults.add(Rule.OVERLAP, (x,), span(self.plan, rows, at), text)
 
-    def _tell_half_made(self, x: int, row: Any, held: HeldRange) -> None:
-        for reader in held.readers:
-            if self.faults.wants(Rule.HALF_MADE):
+    def _report_half_made(self, x: int, row: Any, tracked: TrackedRange) -> None:
+        for reader in tracked.readers:
+            if self.faults.count(Rule.HALF_MADE):
                 rows, at = self.plan.write, row[6]
-                v = value(self.plan, int(rows.value[at]))
+                v = value_name(self.plan, int(rows.value[at]))
                 text = (
                     f"{self._name(reader)} reads {v} at {extent(self.plan, rows, at)}, but does not wait for "
                     f"{self._name(x)}, which accumulates into it"
                 )
-                self.faults.add(Rule.HALF_MADE, (reader, x), whole(self.plan, rows, at), text)
+                self.faults.add(Rule.HALF_MADE, (reader, x), span(self.plan, rows, at), text)
 
     def _name(self, x: int) -> str:
         return op_name(self.plan, x)
@@ -245,7 +260,7 @@ class PlanSweep:
 
 
 def _dependencies(plan: JudgedPlan, first: int, last: int) -> Iterator[list[int]]:
-    """What each of the ops ``first`` to ``last`` waits for."""
+    """Yield the dependencies of each of the ops ``first`` to ``last``."""
     ends = plan.after_ptr[first : last + 1]
     after = plan.after[ends[0] : ends[-1]].tolist()
     places = (ends - ends[0]).tolist()
@@ -253,7 +268,7 @@ def _dependencies(plan: JudgedPlan, first: int, last: int) -> Iterator[list[int]
 
 
 def _rows(rows: AccessRows, content: Any, summed: Any, first: int, last: int) -> Iterator[list[Any]]:
-    """The rows of the ops ``first`` to ``last``, a list for each."""
+    """Yield the rows of each of the ops ``first`` to ``last``."""
     ptr = rows.ptr[first : last + 1]
     part = slice(int(ptr[0]), int(ptr[-1]))
     columns = (rows.tier[part], rows.start[part], rows.nbytes[part], content[rows.value[part]], rows.repeat[part])

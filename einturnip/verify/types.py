@@ -1,4 +1,4 @@
-"""A memory graph as its JSON says it, in columns, and what is found wrong with it."""
+"""A memory graph as read from its JSON, in columns, and the faults found in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NotAPlan(EinturnipError):
 
 
 class Rule(Enum):
-    """What a plan must keep to. The value is the rule's name in reports."""
+    """The rules of a valid plan. The value is the rule's name in reports."""
 
     CYCLE = "cycle"
     CAPACITY = "capacity"
@@ -49,26 +49,26 @@ class Rule(Enum):
 
     @property
     def meaning(self) -> str:
-        """The rule, said in full."""
+        """The rule as a sentence."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
     Rule.CYCLE: "no op waits for itself",
-    Rule.CAPACITY: "every extent lies within its tier",
-    Rule.SIZE: "a value has one size wherever it stands",
-    Rule.TRANSFER: "a transfer carries one value from one extent to another",
-    Rule.DEVICE: "a kernel works in the memory of one device; between two only a move carries a value",
+    Rule.CAPACITY: "every extent is within its tier",
+    Rule.SIZE: "a value has the same size everywhere",
+    Rule.TRANSFER: "a transfer copies one value from one extent to another",
+    Rule.DEVICE: "a kernel uses the memory of one device; only moves copy values between two",
     Rule.MADE_TWICE: "a value is made once; every other write of it is a copy",
     Rule.INPUT: "inputs are only read",
     Rule.UNIT: "the ops of a unit accumulate one value in one extent",
     Rule.OVERLAP: "an op's own extents do not share bytes",
     Rule.RACE: "of two ops that share bytes, one of them writing, one waits for the other",
-    Rule.WRONG_VALUE: "a read finds the value that it names, whole",
+    Rule.WRONG_VALUE: "a read finds the complete value that it names",
     Rule.HALF_MADE: "a unit's value is read only after all ops of the unit",
     Rule.STORED_TWICE: "a byte of an output is stored once",
     Rule.NOT_STORED: "an output has no hole",
-    Rule.LOST: "what an op makes is used",
+    Rule.LOST: "the result of an op is used",
 }
 
 
@@ -83,16 +83,19 @@ class Tier:
 
 @dataclass(frozen=True)
 class RunRepeats:
-    """The ways in which runs repeat; number 0 is a run alone. ``axes`` are (count, stride), outermost first."""
+    """Repetition patterns of runs; number 0 is a single run.
+
+    ``axes`` are (count, stride), outermost first; ``times`` is the number of runs.
+    """
 
     axes: tuple[tuple[tuple[int, int], ...], ...]
     times: Ints
-    reach: Ints  # from the first byte of the first run to the first byte of the last one
+    reach: Ints  # distance from the first run to the last one
 
 
 @dataclass(frozen=True)
 class AccessRows:
-    """Accesses of all ops, op after op: op ``i`` has rows ``ptr[i]:ptr[i + 1]``. None is empty."""
+    """Accesses of all ops, op by op: op ``i`` has rows ``ptr[i]:ptr[i + 1]``. No access is empty."""
 
     ptr: Ints
     tier: NDArray[np.int32]
@@ -110,15 +113,15 @@ class AccessRows:
         return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
 
     def take(self, ops: Ints) -> AccessRows:
-        """The rows of the ops, in their new order."""
-        ptr, rows = taken(self.ptr, ops)
+        """Return the rows of the ops in a new order."""
+        ptr, rows = take_rows(self.ptr, ops)
         return AccessRows(
             ptr, self.tier[rows], self.start[rows], self.nbytes[rows], self.value[rows], self.repeat[rows]
         )
 
 
-def taken(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
-    """The rows of ``ops`` in a CSR column, and where each op's begin."""
+def take_rows(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
+    """Return the new row pointers of ``ops`` in a CSR column, and the indices of their rows."""
     counts = np.diff(ptr)[ops]
     new = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return new, np.arange(new[-1]) - np.repeat(new[:-1] - ptr[:-1][ops], counts)
@@ -126,9 +129,9 @@ def taken(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class JudgedPlan:
-    """Ops by position; ``ids``, ``values`` and ``units`` hold the numbers that the plan gives to them.
+    """A plan as columns by op position; ``ids``, ``values`` and ``units`` hold the JSON's numbers.
 
-    ``after`` are positions, sorted and without doubles for each op; ``repeated`` counts the doubles left out.
+    ``after`` are positions, sorted and without duplicates for each op; ``repeated`` counts the duplicates.
     """
 
     program: str
@@ -150,19 +153,19 @@ class JudgedPlan:
         return len(self.ids)
 
     def size(self, rows: AccessRows) -> Ints:
-        """Bytes of each row, all its runs together."""
+        """Return the bytes of each row, all its runs included."""
         return rows.nbytes * self.repeats.times[rows.repeat]
 
     def stop(self, rows: AccessRows) -> Ints:
-        """The byte after the last one of each row."""
+        """Return the end of each row: the address after its last byte."""
         return rows.start + rows.nbytes + self.repeats.reach[rows.repeat]
 
     def stop_of(self, rows: AccessRows, row: int) -> int:
-        """``stop`` of one row."""
+        """Return the end of one row."""
         return int(rows.start[row] + rows.nbytes[row] + self.repeats.reach[rows.repeat[row]])
 
     def is_tier(self, rows: AccessRows, *kinds: str) -> Bools:
-        """Which rows lie in a tier of one of the kinds."""
+        """Return which rows are in a tier of one of the kinds."""
         found: Bools = np.array([tier.kind in kinds for tier in self.tiers], bool)[rows.tier]
         return found
 
@@ -181,7 +184,7 @@ class TierRange:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One break of a rule: positions of the ops at fault, the bytes, and why, in words."""
+    """One violation of a rule: positions of the ops at fault, the bytes, and an explanation."""
 
     rule: Rule
     ops: tuple[int, ...]
@@ -191,25 +194,25 @@ class Fault:
 
 @dataclass
 class Faults:
-    """Collects faults, the first ``limit`` of each rule with their words, the others counted."""
+    """Collects faults: the first ``limit`` of each rule with explanations, the others only counted."""
 
     limit: int
     counts: Counter[Rule] = field(default_factory=Counter)
-    kept: list[Fault] = field(default_factory=list)
+    reported: list[Fault] = field(default_factory=list)
 
-    def wants(self, rule: Rule) -> bool:
-        """Count one more break of ``rule``; True where it is to be put in words."""
+    def count(self, rule: Rule) -> bool:
+        """Count a violation of ``rule``; return whether it should be explained."""
         self.counts[rule] += 1
         return self.counts[rule] <= self.limit
 
     def add(self, rule: Rule, ops: tuple[int, ...], place: TierRange | None, text: str) -> None:
-        """Keep a fault that was wanted."""
-        self.kept.append(Fault(rule, ops, place, text))
+        """Add an explained fault."""
+        self.reported.append(Fault(rule, ops, place, text))
 
 
 @dataclass(frozen=True, slots=True)
 class TierUse:
-    """What a plan uses of a tier: bytes up to the highest one touched; of an output the bytes stored."""
+    """The use of a tier: the end of the highest byte used; for an output the bytes stored."""
 
     tier: Tier
     nbytes: int
@@ -217,7 +220,10 @@ class TierUse:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. ``implied``: dependencies that others imply, None where a cycle leaves no order."""
+    """The result of a check.
+
+    ``implied``: the number of dependencies implied by others; None if a cycle prevents an order.
+    """
 
     program: str
     n_ops: int
@@ -233,11 +239,11 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """True where nothing is wrong."""
+        """Whether there are no faults."""
         return not self.counts
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict for programs."""
+        """Return the verdict as JSON values."""
         return {
             "schema": "einturnip.verdict/1",
             "program": self.program,

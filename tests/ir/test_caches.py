@@ -58,7 +58,7 @@ def test_every_flipped_bit_and_every_missing_byte_is_found(data: st.DataObject) 
         path.write_bytes(held)
         with pytest.raises(DamagedEntry):
             KERNELS.read("a.o")
-        assert not KERNELS.is_whole("a.o")
+        assert not KERNELS.is_valid("a.o")
     put()
 
 

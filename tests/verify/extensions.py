@@ -45,7 +45,7 @@ class Extensions:
         self.read_cells = _padded([[c for c in r if c not in o] for r, o in zip(reads, own, strict=True)], self.cells)
         self.write_cells = _padded(writes, self.cells)
         self.token = np.where(self.unit >= 0, self.n + self.unit, np.arange(self.n))
-        self._in_series(oracle.serial())
+        self._in_series(oracle.serial_order())
 
     def _cells(self, oracle: Any) -> tuple[list[list[int]], list[list[int]]]:
         rng = np.random.default_rng(0)

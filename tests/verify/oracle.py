@@ -257,7 +257,7 @@ class Oracle:
 
     # --- orders ---
 
-    def serial(self) -> list[int]:
+    def serial_order(self) -> list[int]:
         """The first order that the dependencies allow."""
         order: list[int] = []
         done: set[int] = set()
@@ -353,7 +353,7 @@ def serial_faults(plan: Json) -> Oracle:
         Broken: it does not keep its word even so.
     """
     oracle = Oracle(plan)
-    oracle.run(oracle.serial())
+    oracle.run(oracle.serial_order())
     oracle.check_result()
     return oracle
 
@@ -371,7 +371,7 @@ def seems_to_keep_its_word(plan: Json, near: Iterable[int], rng: random.Random, 
     """None, or where an order goes wrong: each op of ``near`` as early as can be, and some drawn orders."""
     try:
         oracle = serial_faults(plan)
-        order = oracle.serial()
+        order = oracle.serial_order()
         for x in near:
             oracle.run(oracle.early(x, order))
         for _ in range(draws):

@@ -80,7 +80,7 @@ def test_a_fault_is_told_with_its_rule(command: Command) -> None:
     assert lines[0] == "bad.json: invalid, 3 faults"
     assert lines[9].startswith("1. race: op 3 (kernel, task 3) writes value 3 at cpu:0[16:24] and op 4 ")
     assert lines[10].startswith("2. capacity: op 14 (kernel, task 14) writes cpu:0[56:64], which ends 1 byte past")
-    assert lines[-2] == "2 x capacity: every extent lies within its tier"
+    assert lines[-2] == "2 x capacity: every extent is within its tier"
     assert lines[-1] == "1 x race: of two ops that share bytes, one of them writing, one waits for the other"
     code, out, _ = command("verify", "bad.json", "--limit", "1")
     assert code == 1 and "and 2 more" in out

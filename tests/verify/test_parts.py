@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from einturnip.verify import boxes as grid
 from einturnip.verify import ranges, reach
-from einturnip.verify.boxes import boxes, chained, nested, overlaps_itself, run_starts, uneven
-from einturnip.verify.order import serial
-from einturnip.verify.ranges import HeldRange, TierRanges
-from einturnip.verify.reach import Questions, answer
+from einturnip.verify.boxes import boxes, common_strides, miscovered_cells, nested, overlaps_itself, run_starts
+from einturnip.verify.order import serial_order
+from einturnip.verify.ranges import TierRanges, TrackedRange
+from einturnip.verify.reach import OrderQueries, answer_queries
 from einturnip.verify.read import in_order, read
 from einturnip.verify.types import Faults, JudgedPlan, Rule
 from tests.verify.large import pieces
@@ -60,11 +60,11 @@ def test_which_pairs_are_ordered_and_which_dependencies_implied(
         if no_room:  # every bit but one waits for another walk
             patch.setattr(reach, "SETS_NBYTES", -1 if n > 100 else 0)
         if clear_often:
-            patch.setattr(reach, "FEWEST_CLEARED", 1)
-        questions = Questions(plan)
-        questions.ask(np.array([x for _, x in pairs], np.int64), np.array([u for u, _ in pairs], np.int64))
+            patch.setattr(reach, "MIN_CLEARED", 1)
+        questions = OrderQueries(plan)
+        questions.add(np.array([x for _, x in pairs], np.int64), np.array([u for u, _ in pairs], np.int64))
         x, u = questions.pairs()
-        found, implied = answer(plan, x, u)
+        found, implied = answer_queries(plan, x, u)
     left = {(int(b), int(a)) for a, b in zip(x, u, strict=True)}
     assert left == set(pairs) - set(edges)
     for a, b, ordered in zip(x, u, found, strict=True):
@@ -79,7 +79,7 @@ def test_any_list_of_ops_is_brought_into_an_order(graph: tuple[int, Edges], rng:
     place = list(range(n))
     rng.shuffle(place)
     plan = ordered_plan(n, [(place[p], place[x]) for p, x in edges])
-    order = serial(plan, Faults(1))
+    order = serial_order(plan, Faults(1))
     assert order is not None
     straight = in_order(plan, order)
     assert (straight.after < np.repeat(np.arange(n), np.diff(straight.after_ptr))).all()
@@ -99,10 +99,10 @@ def test_cycles_are_found_one_for_each_knot(n: int, data: st.DataObject) -> None
     after = reachable(n, edges)
     knots = {frozenset(y for y in range(n) if after[x, y] and after[y, x]) for x in range(n) if after[x, x]}
     faults = Faults(100)
-    order = serial(ordered_plan(n, edges), faults)
+    order = serial_order(ordered_plan(n, edges), faults)
     assert (order is None) == bool(knots)
     assert faults.counts[Rule.CYCLE] == len(knots)
-    for fault in faults.kept:
+    for fault in faults.reported:
         cycle = fault.ops
         assert all((a, b) in edges for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
         assert any(set(cycle) <= knot for knot in knots)
@@ -119,7 +119,7 @@ def test_ranges_know_whose_each_byte_is(writes: list[tuple[int, int]], block: in
             assert [h.start for h in found] == sorted(h.start for h in found)
             held = {b: h.writers[0] for h in found for b in range(max(start, h.start), min(stop, h.stop))}
             assert held == {b: owner[b] for b in range(start, stop) if b in owner}
-            memory.put(HeldRange(start, stop, x, x), found)
+            memory.put(TrackedRange(start, stop, x, x), found)
             owner.update(dict.fromkeys(range(start, stop), x))
             for h in memory.at.values():
                 assert h.whole == (writes[h.value] == (h.start, h.stop - h.start))
@@ -147,20 +147,20 @@ def test_whether_a_range_overlaps_itself(found: Any) -> None:
 @given(st.lists(one_range, min_size=1, max_size=5), st.integers(1, 50))
 def test_what_is_covered_not_once(found: Any, at_once: int) -> None:
     kept = [(s, n, a) for s, n, a in found if nested(a, n)]
-    strides = chained({a for _, _, a in kept})
+    strides = common_strides({a for _, _, a in kept})
     if not kept or strides is None:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "CELLS_AT_ONCE", at_once)
         laid = boxes(kept, strides)
         counts = dict[int, int]()
-        for low, high, more in uneven(laid):
+        for low, high, more in miscovered_cells(laid):
             cells = np.array(np.meshgrid(*(np.arange(a, b) for a, b in zip(low, high, strict=True)), indexing="ij"))
             for digits in cells.reshape(len(low), -1).T.tolist():
                 counts[grid.address(laid, tuple(digits))] = more
-                holders = grid.holders(laid, tuple(digits))
+                covering_ranges = grid.covering_ranges(laid, tuple(digits))
                 address = grid.address(laid, tuple(digits))
-                assert holders == [i for i, r in enumerate(kept) if address in bytes_of(*r)]
+                assert covering_ranges == [i for i, r in enumerate(kept) if address in bytes_of(*r)]
     times = dict[int, int]()
     for r in kept:
         for b in bytes_of(*r):
