@@ -72,7 +72,7 @@ cuda: $(VENV)/.dev
 
 # The examples on the pages are run by tests/test_docs.py, under 'test'.
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --quiet --strict --config-file .mkdocs.yml --site-dir $(abspath $(WORK))/site
+	$(BIN)/mkdocs build --strict --config-file .mkdocs.yml --site-dir $(abspath $(WORK))/site
 
 # The wheel is used from an empty folder, where nothing of the checkout can be found by accident.
 wheel: $(VENV)/.dev
