@@ -265,7 +265,7 @@ def execute(
             sink.commit()
         touched = host.arena.touched_nbytes() if planned.device.kind == "cpu" else None
         if resources is None:
-            host.leave()
+            host.release()
         bound = run_lower_bound(planned, sources, sinks)
         return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound)
     finally:
@@ -300,7 +300,7 @@ def _on_host(
     tick = ticks(executor)
     with blas_threads(1):
         trace = run_ops(
-            memgraph, state, executor.run, executor.describe, lanes, tick, stop, executor.only_counts, host.crew
+            memgraph, state, executor.run, executor.describe, lanes, tick, stop, executor.is_zero_copy, host.pool
         )
     if tick is not None:
         tick(trace)

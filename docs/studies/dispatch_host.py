@@ -74,7 +74,7 @@ class Ready:
         state = SchedulerState(way.graph, way.ranks, LANES, None, way.in_order)
         execute = executor.run if delays is None else delayed(executor.run, delays)
         with blas_threads(1):
-            trace = run_ops(way.graph, state, execute, executor.describe, LANES, crew=self.standing.crew)
+            trace = run_ops(way.graph, state, execute, executor.describe, LANES, pool=self.standing.pool)
         return trace.seconds, trace.timeline.end - trace.timeline.begin
 
 

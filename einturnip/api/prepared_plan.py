@@ -76,7 +76,7 @@ class PreparedPlan:
         planned = self._planned
         if self.is_inline:
             run = InlinePlan(planned.memgraph, zero_copy_tiles(planned.memgraph, inputs, outputs, LARGE_NBYTES))
-            self._command_lists = run.taped
+            self._command_lists = run.n_recordable
             return run
         return ThreadedPlan(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
 
@@ -108,7 +108,7 @@ class _LazyReport:
     def __call__(self) -> RunReport:
         if self._report is None:
             moved = self._planned.memgraph.nbytes_by_link()
-            flags, trace = self._run.told(self._result)
+            flags, trace = self._run.report(self._result)
             links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
             self._report = report_of(self._planned, flags, links, trace)
         return self._report

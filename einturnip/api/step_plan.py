@@ -11,7 +11,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
-from einturnip.runtime.host.inline_plan import InlinePlan, made_nbytes, pays_inline
+from einturnip.runtime.host.inline_plan import InlinePlan, pays_inline, produced_nbytes
 from einturnip.runtime.host.prepared_ops import STEP_NBYTES
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
@@ -107,7 +107,7 @@ class StepPlan:
             }
             self._inline_run, self._n_compiled = InlinePlan(planned.memgraph, in_place, fixed=True), n_compiled
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
-            self._kept_nbytes = made_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
+            self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run
         with self._blas.step():
             result = inline_run.run(inputs, outputs)
@@ -115,7 +115,7 @@ class StepPlan:
         links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
 
         def report() -> RunReport:
-            flags, trace = inline_run.told(result)
+            flags, trace = inline_run.report(result)
             return report_of(planned, flags, links, trace)
 
         return report
@@ -133,7 +133,7 @@ class StepPlan:
         if self.options.reproducible:
             return self._n_compiled if self._inline_run is not None else compile_all(planned.taskgraph)
         runs = max(1, self._runs // 2)
-        command_lists = self._inline_run.taped if self._inline_run is not None else 0
+        command_lists = self._inline_run.n_recordable if self._inline_run is not None else 0
         return compile_ahead(planned.taskgraph, planned.machine, runs) + prepare_command_lists(command_lists, runs)
 
     def _run_on_threads(

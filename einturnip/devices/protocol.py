@@ -92,7 +92,7 @@ class Device(Protocol):
     def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """Run a kernel; what it meets is kept under the number ``status``, which no other work has meanwhile."""
 
-    def met(self, status: int) -> int:
+    def fp_flags(self, status: int) -> int:
         """The bits INVALID, OVERFLOW, DIVIDE that the kernel of that number met; it has ended.
 
         Raises:

@@ -68,7 +68,7 @@ class SimulatedDevice:
         self._bits[status] = 0
         self._streams.submit(self._first + stream, run, seconds)
 
-    def met(self, status: int) -> int:
+    def fp_flags(self, status: int) -> int:
         """See Device."""
         return self._bits[status]
 

@@ -25,7 +25,7 @@ def fp_flags(word: int, flags: tuple[int, int, int] = _FENV["x86_64"]) -> int:
 
 
 # The flags of x86's status word that are reported.
-TELLING = sum(1 << bit for bit in range(6) if fp_flags(1 << bit))
+REPORTED = sum(1 << bit for bit in range(6) if fp_flags(1 << bit))
 
 
 class StatusLog:

@@ -90,7 +90,7 @@ class RelocatableCall(NamedTuple):
 class Relocatable(Protocol):
     """A kernel that can prepare a call for tiles that move but keep their shape and strides."""
 
-    def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
+    def relocatable_call(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
         """Prepare the call that computes a full tile at addresses set by the caller; None if not possible.
 
         Its INVALID flag may come from padding outside the tile; calling the kernel itself decides that.

@@ -16,7 +16,7 @@ from einturnip.cost.transfer_time import READERS
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
 from einturnip.runtime.host.compilation import left_to_numpy
-from einturnip.runtime.host.thread_pool import SHORT_TRANSFER
+from einturnip.runtime.host.thread_pool import SHORT_TRANSFER_SECONDS
 from einturnip.runtime.scheduler.lanes import lanes_of_kinds
 from einturnip.runtime.scheduler.policies import Policy
 from einturnip.runtime.scheduler.report import Prediction
@@ -64,7 +64,7 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     if machine.compute == "cpu:0":
         cores = SharedCores(machine.workers, array("d", used_cores(graph, machine).tobytes()))
         lanes = lanes_of_kinds(graph)
-        short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER)
+        short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER_SECONDS)
         seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
     else:
         seconds, _ = simulate(graph, policy, slots(machine.workers))

@@ -9,7 +9,7 @@ import numpy as np
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import Lane, MemGraph, op_kind
 from einturnip.planner.predict import SEARCHED_BY, WRITERS, predicted_seconds
-from einturnip.runtime.host.thread_pool import SHORT_TRANSFER
+from einturnip.runtime.host.thread_pool import SHORT_TRANSFER_SECONDS
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.price import COLD
@@ -43,5 +43,5 @@ def min_task_seconds(tasks: TaskGraph, machine: Machine) -> float:
     """Return a lower bound of the time of tile tasks, without waiting, spilling and short transfers."""
     lanes = np.array([op_kind(kind).lane for kind in TaskKind])[tasks.kind]
     computing = float(tasks.seconds[lanes == Lane.COMPUTE].sum()) / machine.workers
-    long = np.where(tasks.seconds > SHORT_TRANSFER, tasks.seconds, 0.0)
+    long = np.where(tasks.seconds > SHORT_TRANSFER_SECONDS, tasks.seconds, 0.0)
     return max(computing, float(long[lanes == Lane.IN].sum()), float(long[lanes == Lane.OUT].sum()) / WRITERS)

@@ -227,7 +227,7 @@ def test_a_kept_plan_holds_no_data(made):
     X = np.ones((6, 7))
     program(X=X, memory="100MiB")
     kept = next(iter(plan_cache._plans.values()))
-    assert kept.planned.sources == {} and kept.prepared._idle_runs[0]._steps.files == {}
+    assert kept.planned.sources == {} and kept.prepared._idle_runs[0]._prepared.files == {}
 
 
 def test_budgets_are_rounded_down_by_an_eighth_at_most():

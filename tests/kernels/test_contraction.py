@@ -166,7 +166,7 @@ def test_a_product_follows_its_tiles(data: st.DataObject) -> None:
         for _ in range(2)
     ]
     outs = [np.full((m, n), 7, np.float32) for _ in range(2)]
-    found = kernel.followed((outs[0],), (made[0][0], made[0][1]))
+    found = kernel.relocatable_call((outs[0],), (made[0][0], made[0][1]))
     assert (found is None) == (not kernel.product.follows)
     if found is None:
         return

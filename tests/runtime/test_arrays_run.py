@@ -151,7 +151,7 @@ def test_a_stated_memory_has_back_what_earlier_runs_left(runs):
         program(x=x)
     waiting = [run for kept in plan_cache._plans.values() for run in kept.prepared._idle_runs]
     assert waiting and sum(runs.values()) == 2
-    arenas = [weakref.ref(run._steps.arena) for run in waiting]
+    arenas = [weakref.ref(run._prepared.arena) for run in waiting]
     del waiting
     other(x=x[:100].copy(), memory="100MiB")
     gc.collect()

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from einturnip.runtime.host import blas_threads
-from einturnip.runtime.host.blas_threads import BlasThreadChoice, others_running
+from einturnip.runtime.host.blas_threads import BlasThreadChoice, other_running_threads
 from tests.devices.blas import blas_thread_count
 
 
 def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     running = [3]
-    monkeypatch.setattr(blas_threads, "others_running", lambda: running[0])
+    monkeypatch.setattr(blas_threads, "other_running_threads", lambda: running[0])
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     clock = SimpleNamespace(elapsed=0.0, ran=0.0)
     clock.perf_counter, clock.thread_time = lambda: clock.elapsed, lambda: clock.ran
@@ -37,4 +37,4 @@ def test_short_steps_do_not_look() -> None:
     share = BlasThreadChoice(8, 1e-5)
     with share.step():
         assert share.threads == 1 and blas_thread_count() == 1
-    assert others_running() >= 0
+    assert other_running_threads() >= 0

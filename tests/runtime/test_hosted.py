@@ -27,7 +27,7 @@ SECONDS = {"short": 1e-6, "long": 1.0}
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[WorkerPool]:
+def pool() -> Iterator[WorkerPool]:
     found = WorkerPool(SLOTS)
     yield found
     found.close()
@@ -48,23 +48,23 @@ def runs(draw: st.DrawFn) -> Any:
 
 
 @given(graph=runs(), seed=st.randoms(use_true_random=False))
-def test_any_mix_of_short_and_long_ops_runs_once_and_in_order(crew: WorkerPool, graph: Any, seed: Any) -> None:
+def test_any_mix_of_short_and_long_ops_runs_once_and_in_order(pool: WorkerPool, graph: Any, seed: Any) -> None:
     n = len(graph)
     state = SchedulerState(graph, [seed.random() for _ in range(n)], SLOTS)
     ran: list[int] = []
-    trace = run_ops(graph, state, ran.append, str, SLOTS, crew=crew)
+    trace = run_ops(graph, state, ran.append, str, SLOTS, pool=pool)
     assert sorted(ran) == list(range(n)) and sorted(trace.order) == list(range(n))
     check_events(graph, np.array(trace.events))
     for lane in Lane:
         rows = {int(trace.timeline.thread[op]) for op in range(n) if OpKind(graph.kind[op]).lane == lane}
         assert rows == set(range(len(rows)))
     again = ReplayState(graph, SLOTS, trace.events)
-    repeated = run_ops(graph, again, lambda op: None, str, SLOTS, crew=crew)
+    repeated = run_ops(graph, again, lambda op: None, str, SLOTS, pool=pool)
     assert list(repeated.events) == list(trace.events)
 
 
 @given(graph=runs(), seed=st.randoms(use_true_random=False))
-def test_after_a_failure_nothing_starts_and_what_runs_ends(crew: WorkerPool, graph: Any, seed: Any) -> None:
+def test_after_a_failure_nothing_starts_and_what_runs_ends(pool: WorkerPool, graph: Any, seed: Any) -> None:
     n = len(graph)
     bad = seed.randrange(n)
     begun: set[int] = set()
@@ -77,13 +77,13 @@ def test_after_a_failure_nothing_starts_and_what_runs_ends(crew: WorkerPool, gra
         ended.add(op)
 
     with pytest.raises(RunError, match=f"op {bad}: ValueError: no such thing"):
-        run_ops(graph, SchedulerState(graph, range(n), SLOTS), execute, "op {}".format, SLOTS, crew=crew)
+        run_ops(graph, SchedulerState(graph, range(n), SLOTS), execute, "op {}".format, SLOTS, pool=pool)
     assert begun - ended == {bad}
     after = {x for x in range(n) if bad in graph.after[graph.after_ptr[x] : graph.after_ptr[x + 1]]}
     assert not after & begun
 
 
-def test_what_interrupts_the_caller_is_raised_once_the_ops_under_way_have_ended(crew: WorkerPool) -> None:
+def test_what_interrupts_the_caller_is_raised_once_the_ops_under_way_have_ended(pool: WorkerPool) -> None:
     graph = Sized(
         kind=np.full(3, OpKind.KERNEL, np.uint8),
         unit=np.full(3, -1, np.int32),
@@ -102,7 +102,7 @@ def test_what_interrupts_the_caller_is_raised_once_the_ops_under_way_have_ended(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_ops(graph, SchedulerState(graph, range(3), SLOTS), execute, str, SLOTS, tick, crew=crew)  # type: ignore[arg-type]
+        run_ops(graph, SchedulerState(graph, range(3), SLOTS), execute, str, SLOTS, tick, pool=pool)  # type: ignore[arg-type]
     assert ran and ran == list(range(len(ran)))
 
 
@@ -118,31 +118,31 @@ def _loads(n: int) -> Sized:
 
 @pytest.mark.parametrize(("busy", "lane"), [(0.0, "compute"), (2.0, "in")])
 def test_long_transfers_run_where_kernels_do_while_they_keep_a_core_busy(
-    crew: WorkerPool, monkeypatch: pytest.MonkeyPatch, busy: float, lane: str
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, busy: float, lane: str
 ) -> None:
-    monkeypatch.setattr(thread_pool, "BUSY", busy)
+    monkeypatch.setattr(thread_pool, "CPU_BOUND_FRACTION", busy)
     graph, names = _loads(9), list[str]()
 
     def execute(op: int) -> None:
         names.append(threading.current_thread().name)
 
-    run_ops(graph, SchedulerState(graph, range(9), SLOTS), execute, str, SLOTS, crew=crew)  # type: ignore[arg-type]
+    run_ops(graph, SchedulerState(graph, range(9), SLOTS), execute, str, SLOTS, pool=pool)  # type: ignore[arg-type]
     assert len(names) == 9 and {name.split("-")[1] for name in names} == {lane}
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.booleans())
 def test_transfers_are_told_by_what_the_last_ones_of_their_kind_kept_busy(parts: list[float], waits: bool) -> None:
-    runners = TransferStats(_loads(1))
-    assert runners.keeps_busy(0)
+    stats = TransferStats(_loads(1))
+    assert stats.is_cpu_bound(0)
     for part in parts:
-        runners.took(0, 0.01, part * 0.01)
+        stats.record(0, 0.01, part * 0.01)
     for _ in range(40):
-        runners.took(0, 0.01, 0.0001 if waits else 0.0099)
-        runners.took(0, 1e-5, 0.0)  # too short to tell
-    assert runners.keeps_busy(0) != waits
+        stats.record(0, 0.01, 0.0001 if waits else 0.0099)
+        stats.record(0, 1e-5, 0.0)  # too short to tell
+    assert stats.is_cpu_bound(0) != waits
 
 
-def test_a_transfer_that_is_ready_goes_before_kernels(crew: WorkerPool) -> None:
+def test_a_transfer_that_is_ready_goes_before_kernels(pool: WorkerPool) -> None:
     graph = Sized(
         kind=np.array([OpKind.KERNEL, OpKind.KERNEL, OpKind.LOAD], np.uint8),
         unit=np.full(3, -1, np.int32),
@@ -153,7 +153,7 @@ def test_a_transfer_that_is_ready_goes_before_kernels(crew: WorkerPool) -> None:
     one = {Lane.COMPUTE: 1, Lane.IN: 1, Lane.OUT: 1}
     only, ran = WorkerPool(one), list[int]()
     try:
-        run_ops(graph, SchedulerState(graph, range(3), one), ran.append, str, one, crew=only)  # type: ignore[arg-type]
+        run_ops(graph, SchedulerState(graph, range(3), one), ran.append, str, one, pool=only)  # type: ignore[arg-type]
     finally:
         only.close()
     assert ran == [0, 2, 1]

@@ -15,7 +15,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.parallel_parts import spans
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host import compilation, parallel_kernels
-from einturnip.runtime.host.threaded_plan import OpGroup, ThreadedPlan, is_sequential, merge_parallel_ops
+from einturnip.runtime.host.threaded_plan import OpSubset, ThreadedPlan, is_sequential, merge_parallel_ops
 from tests.runtime.interrupting import calls_made
 
 ARENA = "64MiB"
@@ -118,7 +118,7 @@ def test_parts_together_do_what_the_whole_does(name, runs):
         given = inputs(seed)
         kept.append((compiled(**given, arena=ARENA, workers=2)["Z"], right(**given)))
     assert all((z == wanted).all() for z, wanted in kept)
-    assert runs and any(len(shared._calls) > 1 for shared in runs[-1]._shared.values()), "nothing was shared"
+    assert runs and any(len(shared._calls) > 1 for shared in runs[-1]._parallel.values()), "nothing was shared"
 
 
 def test_what_stays_packed_from_part_to_part_is_packed_anew_in_every_run(runs):
@@ -128,7 +128,7 @@ def test_what_stays_packed_from_part_to_part_is_packed_anew_in_every_run(runs):
     for seed in range(8):
         given["Y"][...] = numbers(seed, *given["Y"].shape)
         assert (compiled(**given, arena=ARENA, workers=2)["Z"] == 2 * given["X"] @ given["Y"]).all()
-    assert runs and any(len(shared._calls) > 2 for shared in runs[-1]._shared.values())
+    assert runs and any(len(shared._calls) > 2 for shared in runs[-1]._parallel.values())
 
 
 def test_a_matrix_times_itself_whichever_side_is_packed(runs):
@@ -144,7 +144,7 @@ def test_what_happens_is_told_as_of_whole_tiles(runs):
     compiled, X = et.compile("input X : f64[i,j]\nZ[i,j] = sqrt(X[i,j])\noutput Z\n"), np.ones((800, 900))
     X[-1, -1] = -1
     reports = [compiled(X=X, arena=ARENA, workers=2).report for _ in range(3)]
-    assert runs and runs[-1]._shared
+    assert runs and runs[-1]._parallel
     assert reports[0].warnings and all(r.warnings == reports[0].warnings for r in reports)
     assert sorted(reports[-1].order) == sorted(reports[0].order) and min(reports[-1].stalls.values()) >= 0
 
@@ -155,7 +155,7 @@ def test_comparing_with_nan_is_nothing_invalid(runs):
     for _ in range(3):
         result = compiled(X=X, arena=ARENA, workers=2)
         assert np.array_equal(result["Z"], X.max(1), equal_nan=True) and not result.report.warnings
-    assert runs and runs[-1]._shared
+    assert runs and runs[-1]._parallel
 
 
 def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
@@ -180,7 +180,7 @@ def test_who_comes_when_a_run_is_over_finds_nothing_and_helps_in_the_next(runs):
     wanted = right(**given)
     for _ in range(3):
         compiled(**given, arena=ARENA, workers=2)
-    work = next(iter(runs[-1]._shared.values()))._work
+    work = next(iter(runs[-1]._parallel.values()))._work
     before = work._calls.copy()
     over = threading.Event()
 
@@ -207,7 +207,7 @@ def test_what_fails_in_turn_is_run_at_length(runs, monkeypatch):
     compiled, given, asked = et.compile(text), inputs(0), []
     for _ in range(3):
         compiled(**given, arena=ARENA, workers=2)
-    assert runs[-1]._in_turn
+    assert runs[-1]._is_sequential
 
     def fails(*_):
         asked.append(True)
@@ -239,7 +239,7 @@ def test_ops_are_run_in_turn_where_no_two_could_run_together(before, shared):
         ended.append(set(direct).union(*(ended[p] for p in direct)))
     alone = [k for k in range(n) if k not in shared]
     wanted = all(p in ended[k] for k in alone for p in alone if p < k)
-    found = OpGroup(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
+    found = OpSubset(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
     assert is_sequential(found, shared) == wanted
 
 
@@ -250,7 +250,7 @@ def test_what_is_run_as_one_waits_for_all_that_its_ops_did(ops):
     ptr = np.cumsum([0, *map(len, waits)])
     kind, unit = np.full(len(ops), OpKind.KERNEL, np.uint8), np.full(len(ops), -1, np.int32)
     after = np.array([p for w in waits for p in w], np.int32)
-    before = OpGroup(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
+    before = OpSubset(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
     groups = parallel_kernels.parallel_groups(kind.tolist(), waits, nodes.__getitem__)
     found, rows = merge_parallel_ops(before, groups, 2)
     assert sorted(k for row in rows for k in row) == list(range(len(ops)))

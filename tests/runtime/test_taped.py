@@ -12,7 +12,7 @@ from einturnip.api import plan_cache
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.runtime.host import compilation, inline_plan
-from einturnip.runtime.host.command_lists import PLAYER, OpCommandList
+from einturnip.runtime.host.command_lists import EXECUTOR, OpCommandList
 
 pytest.importorskip("llvmlite")
 if not code_cache.available():
@@ -23,8 +23,8 @@ if not code_cache.available():
 def played(tmp_path_factory, monkeypatch):
     """How many ops each tape that is made has."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    code_cache.prepare([PLAYER])
-    assert code_cache.find(PLAYER) is not None
+    code_cache.prepare([EXECUTOR])
+    assert code_cache.find(EXECUTOR) is not None
     made = []
 
     class Noted(OpCommandList):

@@ -162,14 +162,14 @@ def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
     def leave(_: int) -> None:
         made = worker_pool.WorkerPool(lanes)
         start.wait()
-        made.leave()
+        made.release()
 
     for _ in range(5):
         before = crews()
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(leave, range(8)))
         assert len(crews() - before) <= len(lanes)
-        worker_pool.WorkerPool.waiting(lanes).close()
+        worker_pool.WorkerPool.acquire(lanes).close()
 
 
 def test_sources_are_opened_while_others_are_counted(switching) -> None:

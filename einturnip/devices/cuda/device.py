@@ -199,7 +199,7 @@ class CudaDevice:
                 self._streams[stream],
             )
 
-    def met(self, status: int) -> int:
+    def fp_flags(self, status: int) -> int:
         """See Device."""
         flags, place, key, value = (int(word) for word in self._words[status])
         if not flags and place == NOWHERE:

@@ -105,7 +105,7 @@ class ContractionKernel(PreparableKernel):
             return None
         return self._call(bound, arrays, not (first or self.whole))
 
-    def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
+    def relocatable_call(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
         """See Relocatable."""
         arrays, bound = self._arrays(outs, operands)
         at = [array.__array_interface__["data"][0] for array in arrays]

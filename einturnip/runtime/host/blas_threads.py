@@ -1,7 +1,9 @@
-"""How many threads BLAS gets in steps that run in the caller's thread: all workers while the machine has them to spare.
+"""Chooses the number of BLAS threads for plans that run in the caller's thread.
 
-BLAS divides a product among threads that wait for each other by spinning. Where other processes hold the cores it takes
-many times longer than in one thread.
+All workers are used while cores are free, else one.
+
+BLAS divides a product among threads that wait for each other by spinning. While other processes use the cores, this
+takes many times longer than one thread.
 """
 
 from __future__ import annotations
@@ -13,27 +15,31 @@ from collections.abc import Iterator
 
 from einturnip.devices.host import blas_threads
 
-# Seconds of a step from which on it is worth a look at the machine; the part of a step that its thread runs, at least,
-# on a machine that nobody else uses.
-WORTH_SECONDS, UNDISTURBED = 1e-3, 0.9
+MIN_CHECK_SECONDS = 1e-3
+"""Duration of a run from which it pays to read the machine's load."""
+UNDISTURBED = 0.9
+"""Fraction of a run's wall time that its thread uses a core, at least, if no other process competes for cores."""
 
 
 class BlasThreadChoice:
-    """The threads of one plan's steps, each chosen by what the last one and the machine show."""
+    """Chooses BLAS threads for each run of one plan.
+
+    The choice follows the machine's load and the CPU time of the previous run.
+    """
 
     def __init__(self, workers: int, seconds: float) -> None:
-        """``seconds``: what a step takes, about."""
-        self._workers = workers if seconds >= WORTH_SECONDS else 1
+        """``seconds``: approximate duration of a run."""
+        self._workers = workers if seconds >= MIN_CHECK_SECONDS else 1
         self.threads = 1
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Within, BLAS calls use that many threads."""
+        """Choose the number of threads for one run, and limit BLAS to it within the context."""
         if self._workers == 1:
             with blas_threads(1):
                 yield
             return
-        if self.threads == 1 and others_running() + self._workers <= (os.cpu_count() or 1):
+        if self.threads == 1 and other_running_threads() + self._workers <= (os.cpu_count() or 1):
             self.threads = self._workers
         begin, ran = time.perf_counter(), time.thread_time()
         with blas_threads(self.threads):
@@ -42,8 +48,8 @@ class BlasThreadChoice:
             self.threads = 1
 
 
-def others_running() -> int:
-    """Threads that run or wait for a core at this moment, this one apart; 0 where the system does not tell."""
+def other_running_threads() -> int:
+    """Return the number of other threads that run or wait for a core; 0 if the system does not report it."""
     try:
         with open("/proc/loadavg", encoding="ascii") as file:
             return int(file.read().split()[3].split("/")[0]) - 1

@@ -1,4 +1,8 @@
-"""Which of a plan's kernels are worth machine code."""
+"""Decides which kernels of a plan to compile to machine code, and compiles or loads them.
+
+Compiled code stays on disk for later processes. Loading is cheap; compiling pays once the seconds that the code would
+have saved, in this run and in earlier ones of this process, exceed the seconds that compiling takes.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +35,33 @@ from einturnip.kernels.select import (
     product_kernel,
     row_code,
 )
-from einturnip.runtime.host.command_lists import PLAYER
+from einturnip.runtime.host.command_lists import EXECUTOR
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
-# Seconds of kernels, as machine code by the plan, from which on code that is on disk is loaded: 0.1 ms a kernel.
 WORTH_LOADING = 0.001
-# Seconds that compiling takes: the compiler's process, and a kernel. Once on a machine, so that what a run saves is
-# counted twice: as if it came once more.
+"""Planned seconds of all kernels from which compiled code is loaded from disk. Loading takes 0.1 ms per kernel."""
 STARTING, COMPILING = 0.4, 0.03
-# Of a product's seconds, what BLAS takes longer: nothing for large squares, half and more for thin and turned ones.
-BEYOND_BLAS = 0.2
-# What NumPy takes longer at least, of its seconds: it goes to memory more often than it is priced for (sums of columns
-# of 4096 by 4096: 4.2 ms beside 1.6).
-LEAST_SAVED = 0.5
-# Seconds that Python takes for a kernel's call; that loading code takes. What makes one call of many is compiled once
-# on a machine for all programs: what it saves is counted so many times.
-CALLED, LOADING, SERVES = 3e-6, 2e-4, 20
-# Of kernels' seconds, what threads that share them save where they else wait for each other.
-SHARED_SAVED = 0.1
+"""Seconds to start the compiler's process, and to compile one kernel.
+
+They are paid once per machine, so the seconds saved in a run count twice, as if the run came once more.
+"""
+BLAS_SAVED_FRACTION = 0.2
+"""Seconds that machine code saves compared with BLAS, as a fraction of the product's planned seconds.
+
+Nothing for large square products, half and more for thin and transposed ones; this is a value in between.
+"""
+MIN_SAVED_FRACTION = 0.5
+"""Seconds that machine code saves compared with NumPy, at least, as a fraction of the kernel's planned seconds.
+
+NumPy reads memory more often than the cost model assumes: column sums of a 4096 x 4096 matrix take 4.2 ms, machine code
+takes 1.6 ms.
+"""
+CALL_SECONDS, LOAD_SECONDS = 3e-6, 2e-4
+"""Seconds of one kernel call from Python, and of loading a function of machine code."""
+EXECUTOR_USES = 20
+"""Factor on the seconds that the command-list executor saves: all programs on the machine use the same code."""
+PARALLEL_SAVED_FRACTION = 0.1
+"""Fraction of the kernels' seconds that dynamic division among threads saves, by shorter waits for the slowest one."""
 _MODES: dict[TaskKind, Mode] = {
     TaskKind.KERNEL: "full",
     TaskKind.ACCUMULATE: "accumulate",
@@ -58,20 +71,25 @@ MIB = 1 << 20
 
 
 def available() -> bool:
-    """Whether kernels can be compiled on this machine."""
+    """Return whether kernels can be compiled on this machine."""
     return code_cache.available()
 
 
 def has_room(memory: int | None, resident: int) -> bool:
-    """Whether the compiler's process fits beside this one, before the arena is touched. ``memory``: None is any."""
+    """Return whether the compiler's process fits in memory next to this process.
+
+    The arena must still be untouched.
+
+    ``memory``: the limit in bytes; None for no limit. ``resident``: bytes that this process uses.
+    """
     return code_cache.available() and (memory is None or memory - resident >= code_cache.COMPILER_NBYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class _CompilationGain:
-    """A plan's kernel that may be machine code: seconds as that, and what it saves beside NumPy in a run.
+    """A kernel of a plan that can be machine code, with its seconds per run and the seconds saved per run.
 
-    ``by_blas``: that is a product, which NumPy has machine code for.
+    ``by_blas``: without machine code, the kernel is a matrix product done by BLAS.
     """
 
     codes: tuple[Code, ...]
@@ -81,59 +99,62 @@ class _CompilationGain:
 
 
 _gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_CompilationGain, ...]]] = {}
-# What machine code that there is none of would have saved so far in this process.
+"""Compilation gains by the id of a task graph, as long as the graph exists."""
 _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
+"""Seconds that code which does not exist yet would have saved so far in this process."""
 
 
 def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0) -> int:
-    """Bring the plan's kernels as machine code, before anything runs; gives how many functions of it are there.
+    """Load or compile the plan's kernels before the run; return the number of available functions.
 
-    What is on disk is loaded where the plan is not tiny. What is not is compiled as soon as this run, and those before
-    it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked;
-    ``spent``: the seconds that they took, if known, as long as there is no machine code.
+    Code on disk is loaded unless the plan is tiny. Other code is compiled once this run and earlier runs of this
+    process would have saved more time than compiling takes.
+
+    ``runs``: number of runs since the previous call. ``spent``: measured seconds of these runs, or 0; time beyond the
+    prediction is attributed to the kernels without machine code.
     """
     gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return 0
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
-    beyond = max(0.0, spent - runs * float(tasks.seconds.sum()) / machine.workers)
-    share = beyond / (sum(gain.seconds for gain in missing if not gain.by_blas) or 1.0)
+    excess = max(0.0, spent - runs * float(tasks.seconds.sum()) / machine.workers)
+    share = excess / (sum(gain.seconds for gain in missing if not gain.by_blas) or 1.0)
     for gain in missing:
         _missed[gain.codes] += max(gain.saved * runs, 0.0 if gain.by_blas else gain.seconds * share)
     worth = _worth({gain.codes: _missed[gain.codes] for gain in missing})
     if worth:
         prepare_code([code for codes in worth for code in codes])
         for codes in worth:
-            _missed.pop(codes, None)  # another thread may have
+            _missed.pop(codes, None)  # another thread may have removed it
     return sum(code_cache.find(code) is not None for code in {code for gain in gains for code in gain.codes})
 
 
 def prepare_command_lists(calls: int, runs: int = 1) -> int:
-    """Bring what makes so many calls of a run, now by Python, by one of its own; gives how many functions that is.
+    """Load or compile the executor of command lists if it pays; return 1 if it is available, else 0.
 
-    ``runs``: how many have come since this was last asked.
+    ``calls``: kernel calls of a run that a command list could make. ``runs``: number of runs since the previous call.
     """
     if not calls:
         return 0
-    if code_cache.find(PLAYER) is None:
-        _missed[PLAYER,] += runs * calls * CALLED
-        if _missed[PLAYER,] > LOADING:
-            load_code([PLAYER])
-        if code_cache.find(PLAYER) is None and SERVES * _missed[PLAYER,] > STARTING + COMPILING:
-            prepare_code([PLAYER])
-            _missed.pop((PLAYER,), None)
-    return int(code_cache.find(PLAYER) is not None)
+    if code_cache.find(EXECUTOR) is None:
+        _missed[EXECUTOR,] += runs * calls * CALL_SECONDS
+        if _missed[EXECUTOR,] > LOAD_SECONDS:
+            load_code([EXECUTOR])
+        if code_cache.find(EXECUTOR) is None and EXECUTOR_USES * _missed[EXECUTOR,] > STARTING + COMPILING:
+            prepare_code([EXECUTOR])
+            _missed.pop((EXECUTOR,), None)
+    return int(code_cache.find(EXECUTOR) is not None)
 
 
 def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
-    """The code that saves more seconds than compiling it takes."""
+    """Return the code that saves more seconds than compiling it takes."""
     worth = [codes for codes, seconds in saved.items() if 2 * seconds > COMPILING]
     return worth if 2 * sum(saved[codes] for codes in worth) > STARTING + COMPILING * len(worth) else []
 
 
 def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, int]]:
-    """The kernels, by kind and node, that ``compile_ahead`` would not bring as machine code if it were asked now."""
+    """Return the kernels (kind, node) that ``compile_ahead`` would leave to NumPy if it were called now."""
     gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return []
@@ -150,7 +171,7 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, in
 
 
 def _is_worth_loading(tasks: TaskGraph) -> bool:
-    """Whether kernels may take long enough, whichever of them are machine code."""
+    """Return whether the kernels take long enough in total for loading code to pay."""
     return float(tasks.seconds.sum()) >= WORTH_LOADING
 
 
@@ -174,14 +195,14 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...
                 continue
             by_blas = _is_by_blas(node.einsum, parts[i].tiles, mode)
             if by_blas:
-                saved = BEYOND_BLAS * float(seconds[i])
-            else:  # what is not products of a region takes twice as long in NumPy at least
+                saved = BLAS_SAVED_FRACTION * float(seconds[i])
+            else:  # the parts of a region that are not products take at least twice as long in NumPy
                 saved = float(counts[i]) * numpy_seconds(node.einsum, parts[i].tiles, machine, mode) - float(seconds[i])
-                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else LEAST_SAVED) * float(seconds[i]))
+                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else MIN_SAVED_FRACTION) * float(seconds[i]))
             before = found.get(codes, _CompilationGain(codes, 0.0, 0.0, by_blas))
             found[codes] = _CompilationGain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
     if found and machine.workers > 1:
-        saved = SHARED_SAVED * sum(gain.seconds for gain in found.values())
+        saved = PARALLEL_SAVED_FRACTION * sum(gain.seconds for gain in found.values())
         found[ParallelForCode(),] = _CompilationGain((ParallelForCode(),), 0.0, saved, False)
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
@@ -189,7 +210,7 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...
 
 
 def _is_by_blas(space: Space, tile: tuple[int, ...], mode: Mode) -> bool:
-    """Whether a kernel without machine code calls BLAS."""
+    """Return whether the kernel, without machine code, is a single call of BLAS per matrix."""
     if not isinstance(space, Einsum) or contraction(space) is None:
         return False
     kernel = product_kernel(space, tile, mode) if 0 not in tile else None
@@ -197,7 +218,7 @@ def _is_by_blas(space: Space, tile: tuple[int, ...], mode: Mode) -> bool:
 
 
 def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
-    """The machine code of a kernel over whole tiles."""
+    """Return the machine code of a kernel for full tiles; empty if it cannot be machine code."""
     if isinstance(space, Einsum) and contraction(space) is not None:
         code = product_code(space, tile, mode) if 0 not in tile else None
         return () if code is None else (code,)
@@ -205,12 +226,12 @@ def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
 
 
 def compile_all(tasks: TaskGraph) -> int:
-    """Bring every kernel that can be machine code, long or short; gives how many there are.
+    """Compile every kernel that can be machine code; return their number.
 
-    Which those are hangs on the program alone: not on seconds, nor on what was compiled before.
+    The choice depends on the program alone, not on times or on existing code, so that all runs use the same kernels.
 
     Raises:
-        RunError: one could not be compiled; NumPy in its place would give other bits.
+        RunError: a kernel could not be compiled; NumPy's result would differ in the last bits.
     """
     wanted = _compilable(tasks)
     ready = prepare_kernels(wanted)
@@ -224,22 +245,22 @@ def compile_all(tasks: TaskGraph) -> int:
 
 
 def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, resident: int) -> None:
-    """See to it that the memory has room for the compiler where a reproducible plan needs it.
+    """Check that the compiler fits in memory, for a reproducible plan that needs it.
 
     Raises:
-        CapacityError: it has not; NumPy instead would give other bits than in more memory.
+        CapacityError: it does not fit; with NumPy instead, the result would depend on the memory limit.
     """
     if machine.compiled and not has_room(memory, resident) and _compilable(tasks):
         needed = -(-(resident + code_cache.COMPILER_NBYTES) // MIB) * MIB
         raise CapacityError(
             f"the program does not fit in {format_size(memory or 0)}; the minimum is {format_size(needed)} "
-            "(a reproducible run compiles its kernels, in any memory alike)",
+            "(a reproducible run compiles its kernels, whatever the memory)",
             needed,
         )
 
 
 def _compilable(tasks: TaskGraph) -> list[tuple[Space, Mode]]:
-    """The plan's kernels that can be machine code."""
+    """Return the plan's kernels that can be machine code, without those that BLAS computes."""
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
     found: dict[tuple[int, Mode], Space] = {}
     for kind, mode in _MODES.items():

@@ -1,4 +1,8 @@
-"""The event loop: ops end, the state machine says what starts. Threads of the host ask it; a device is waited for."""
+"""Runs every op of a graph in the order that the scheduler's state machine allows.
+
+``run_ops`` uses host threads; the thread that finishes an op asks the state machine for the next ones. ``drive`` waits
+for events of an engine and asks the state machine itself.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ from einturnip.runtime.scheduler.lanes import lane_kind
 from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 
-# How often the loop looks at the stop event and reports progress while nothing ends. Seconds.
 TICK = 0.1
+"""Seconds between checks of the stop event, and between progress reports."""
 
 
 class OpEnded(NamedTuple):
-    """An op has ended, on a thread of its lane; when it began and ended by its engine's clock, and what went wrong."""
+    """Event: an op has ended, or failed with ``error``. ``begin``, ``end``: seconds on the engine's clock."""
 
     op: int
     thread: int
@@ -31,25 +35,28 @@ class OpEnded(NamedTuple):
 
 
 class OpIssued(NamedTuple):
-    """A device holds an op, which has not ended; whatever depends on it may be given to the device too."""
+    """Event: a device has queued an op that has not ended.
+
+    Ops that depend on it can be issued to the device too.
+    """
 
     op: int
 
 
 class Engine(Protocol):
-    """What runs ops: the streams of a device."""
+    """Runs ops asynchronously, as the streams of a device do."""
 
     def start(self, op: int) -> None:
-        """Run an op as soon as can be; ``wait`` tells what becomes of it."""
+        """Start an op as soon as possible; ``wait`` returns the events that result."""
 
     def wait(self, timeout: float) -> OpEnded | OpIssued | None:
-        """The next news; None where there is none for ``timeout`` seconds."""
+        """Return the next event, or None if there is none for ``timeout`` seconds."""
 
     def now(self) -> float:
-        """Seconds on the clock by which ops begin and end."""
+        """Return the seconds on the clock that measures when ops begin and end."""
 
     def close(self) -> None:
-        """Give back what runs took; no op is running."""
+        """Release the engine's resources. No op is running."""
 
 
 def run_ops(
@@ -60,41 +67,41 @@ def run_ops(
     threads: dict[Lane, int],
     tick: Callable[[RunTrace], None] | None = None,
     stop: threading.Event | None = None,
-    here: Callable[[int], bool] | None = None,
-    crew: WorkerPool | None = None,
+    is_free: Callable[[int], bool] | None = None,
+    pool: WorkerPool | None = None,
     joins: bool = False,
 ) -> RunTrace:
-    """Run every op, on the threads of ``crew`` where there is one, else on new ones.
+    """Run every op on the threads of ``pool``, or on new threads if it is None.
 
-    ``here``: of an op whether it takes no time, so that handing it to a thread would take longer. ``joins``: the
-    caller's thread computes too, so that one thread less has to be woken; it is not free to look at ``stop`` then.
+    ``is_free``: tells whether an op takes no time, so that handing it to another thread would take longer. ``joins``:
+    the caller's thread runs ops too, so that one thread fewer has to be woken; meanwhile it does not check ``stop``.
 
     Raises:
         Interrupted: ``stop`` was set; running ops have ended.
-        RunError: an op failed; no further op was started and those running have ended.
+        RunError: an op failed; no further op was started, and running ops have ended.
     """
-    mine = WorkerPool(threads) if crew is None else crew
-    run = ThreadPoolDriver(state, execute, mine, threads, TransferStats(graph, here), stop)
+    mine = WorkerPool(threads) if pool is None else pool
+    run = ThreadPoolDriver(state, execute, mine, threads, TransferStats(graph, is_free), stop)
     try:
         _watch(run, tick, stop, joins)
     finally:
-        if crew is None:
+        if pool is None:
             mine.close()
     if run.failure is not None:
         error, op = run.failure
         if not isinstance(error, Exception):  # an interrupt, not a kernel's fault
             raise error
-        failure = named(error, describe(op)) if op >= 0 else error
+        failure = located_error(error, describe(op)) if op >= 0 else error
         raise failure from (error if failure is not error else None)
     assert state.done
-    run.trace.numbered(np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind])
+    run.trace.renumber_threads(np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind])
     return run.trace
 
 
 def _watch(
     run: ThreadPoolDriver, tick: Callable[[RunTrace], None] | None, stop: threading.Event | None, joins: bool
 ) -> None:
-    """Begin a run and wait for its end; whatever interrupts this thread lets the ops under way end first."""
+    """Begin a run and wait for its end; an interrupt is raised only when running ops have ended."""
     run.begin(joins)
     try:
         while not run.over.wait(TICK):
@@ -117,7 +124,7 @@ def drive(
     tick: Callable[[RunTrace], None] | None = None,
     stop: threading.Event | None = None,
 ) -> RunTrace:
-    """Run every op on an engine, which is closed at the end; see ``run_ops`` for what is raised."""
+    """Run every op on an engine and close it; raises as ``run_ops`` does."""
     try:
         return _dispatch(state, engine, describe, compute_slots, tick, stop)
     finally:
@@ -132,7 +139,7 @@ def _dispatch(
     tick: Callable[[RunTrace], None] | None,
     stop: threading.Event | None,
 ) -> RunTrace:
-    trace = RunTrace(state.left)
+    trace = RunTrace(state.remaining)
     begin = last = shown = engine.now()
     running = 0
     failure: EinturnipError | None = None
@@ -143,12 +150,12 @@ def _dispatch(
         running += len(launches)
         if running == 0:
             break
-        news = engine.wait(TICK)
+        event = engine.wait(TICK)
         now = engine.now()
-        trace.stood(state, compute_slots, now - last)
+        trace.record_idle(state, compute_slots, now - last)
         last = now
         launches = []
-        match news:
+        match event:
             case OpIssued(op):
                 launches = state.issued(op) if failure is None else []
             case OpEnded(op, thread, started, finished, error):
@@ -156,7 +163,7 @@ def _dispatch(
                 trace.ended(op, lane_kind(state.lane[op]), thread, started - begin, finished - begin)
                 following = state.ended(op)
                 if error is not None and failure is None:
-                    failure = named(error, describe(op))
+                    failure = located_error(error, describe(op))
                     failure.__cause__ = error
                 if failure is None:
                     launches = following
@@ -173,10 +180,10 @@ def _dispatch(
     return trace
 
 
-def named(error: BaseException, what: str) -> EinturnipError:
-    """What went wrong, as a user is told of it. ``what``: where."""
+def located_error(error: BaseException, place: str) -> EinturnipError:
+    """Return the error for the user with its place; foreign exceptions become a RunError."""
     if isinstance(error, EinturnipError):
-        error.args = (f"{what}: {error}",) if what not in str(error) else error.args
+        error.args = (f"{place}: {error}",) if place not in str(error) else error.args
         return error
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return RunError(f"{what}: {detail}")
+    return RunError(f"{place}: {detail}")

@@ -1,4 +1,4 @@
-"""What an op does: its kernel over views of the arena, or its transfer between the arena and a file."""
+"""Executes single ops: a kernel on views of the arena, or a transfer between the arena and a file."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class SpillAccess(Protocol):
     """The spill file as ops see it."""
 
     def write(self, offset: int, buffer: Any) -> int:
-        """Write the buffer at the offset."""
+        """Write the buffer at the offset; return the bytes written."""
 
     def read(self, offset: int, buffer: Any) -> int:
-        """Fill the buffer from the offset."""
+        """Fill the buffer from the offset; return the bytes read."""
 
 
 class TransferEnds:
-    """The far ends of a graph's transfers, files and the spill file, and what ops say of themselves.
+    """Transfers of a graph's ops to and from files and the spill file, with counts of events.
 
-    ``begun``: units whose state is initialised; ``moved``: bytes in and out; ``flags``: by node, in how many tiles
-    something invalid, an overflow or a division by zero happened.
+    ``begun``: units whose state is initialised. ``moved``: bytes moved by direction. ``flags``: by node, the number of
+    tiles with an invalid operation, an overflow, and a division by zero.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class TransferEnds:
         brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
-        self._expect(brought)
+        self._announce_whole_reads(brought)
 
-    def _expect(self, brought: NDArray[np.int64]) -> None:
-        """Tell the sources of which all tiles are brought."""
+    def _announce_whole_reads(self, brought: NDArray[np.int64]) -> None:
+        """Notify each source whose tiles the graph reads completely."""
         for number, source in enumerate(self.sources):
             read_whole = getattr(source, "read_whole", None)
             if source is None or read_whole is None:
@@ -76,14 +76,14 @@ class TransferEnds:
                 read_whole()
 
     def first(self, unit: int) -> bool:
-        """Return True for the first executed op of a unit, which initialises its state."""
+        """Return whether this is the first op of a unit to run, which then initialises its state."""
         if unit < 0 or unit in self.begun:
             return False
         self.begun.add(unit)
         return not self.views.continues(unit)
 
-    def met(self, node: int, bits: int) -> None:
-        """Count what a kernel of the node met."""
+    def record_flags(self, node: int, bits: int) -> None:
+        """Count the floating-point flags that a kernel of the node raised."""
         if bits:
             with self.lock:
                 counts = self.flags.setdefault(node, [0, 0, 0])
@@ -91,7 +91,7 @@ class TransferEnds:
                     counts[k] += bits >> k & 1
 
     def read(self, op: Op, array: Array) -> None:
-        """Fill ``array`` from where a load or reload reads: bytes of the spill file, or a region of a file."""
+        """Fill ``array`` from the source of a load or reload: bytes of the spill file, or a region of a file."""
         source = op.reads[0]
         if source.tier == DISK:
             assert self.spill is not None
@@ -104,12 +104,12 @@ class TransferEnds:
         with self.lock:
             self._uses_left[source.value] -= 1
             last = self._uses_left[source.value] == 0
-        if last:  # its pages leave the page cache now, not earlier
+        if last:  # no later op reads the region, so its pages can leave the page cache
             store.release(region)
         self.count("in", nbytes)
 
     def write(self, op: Op, array: Array) -> None:
-        """Write ``array`` to where an offload or store writes."""
+        """Write ``array`` to the target of an offload or store: the spill file, or a region of a file."""
         held, to = op.reads[0], op.writes[0]
         assert held.tier == COMPUTE
         if to.tier == DISK:
@@ -120,17 +120,17 @@ class TransferEnds:
         region = self.views.value(to.value).box
         self.count("out", self._sink(to.tier).write(region, array))
 
-    def near(self, op: Op) -> Array:
-        """The arena's end of a transfer."""
+    def arena_side(self, op: Op) -> Array:
+        """Return the view of the arena that a transfer reads or writes."""
         held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
         if far.tier <= DISK:
             return self.views.bytes(held.offset, held.nbytes)
         return self.views.transferred(op)[1]
 
-    def count(self, way: str, nbytes: int) -> None:
-        """Count bytes moved."""
+    def count(self, direction: str, nbytes: int) -> None:
+        """Add to the bytes moved in a direction."""
         with self.lock:
-            self.moved[way] = self.moved.get(way, 0) + nbytes
+            self.moved[direction] = self.moved.get(direction, 0) + nbytes
 
     def _file(self, tier: int) -> Source:
         number = tier - FILES
@@ -144,7 +144,7 @@ class TransferEnds:
         return self.sinks[tier - FILES - len(self.nodes)]
 
     def describe(self, i: int) -> str:
-        """What op ``i`` works on, in the program's words."""
+        """Return a description of op ``i`` in the program's words, for error messages."""
         op = self.graph[i]
         if op.task >= 0:
             task = self.tasks[op.task]
@@ -155,11 +155,11 @@ class TransferEnds:
                 return f"reading {node.name!r}"
             return f"{self.eingraph.place(node.line)}: {self.eingraph.statement(node.line)}"
         value = self.views.value(op.reads[0].value)
-        state = " (half made)" if value.kind == ValueKind.STATE else ""
+        state = " (partial result)" if value.kind == ValueKind.STATE else ""
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
 
-    def name_sources(self, i: int, error: BaseException | None) -> None:
-        """Say in an error of kernel ``i`` which elements a wrong index was read from."""
+    def locate_index(self, i: int, error: BaseException | None) -> None:
+        """Add to an index error of op ``i`` the elements from which the wrong index was read."""
         if isinstance(error, OutOfRange):
             node = self.nodes[self.tasks[self.graph[i].task].node]
             assert isinstance(node, EinsumNode)
@@ -171,9 +171,9 @@ _TRANSFERS = frozenset({OpKind.LOAD, OpKind.RELOAD, OpKind.STORE})
 
 
 class OpExecutor(TransferEnds):
-    """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once.
+    """Runs ops of one memory graph on the host. Several threads can call ``run``, once for each op.
 
-    What stands in the caller's arrays is worked on there.
+    Tiles of the caller's arrays are read and written without a copy (zero-copy) where possible.
     """
 
     def __init__(
@@ -185,30 +185,32 @@ class OpExecutor(TransferEnds):
         spill: SpillAccess | None,
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
-        self._in_place = self.views.elsewhere = ZeroCopyTiles(graph, sources, sinks)
-        self._calls = KernelCalls(graph, memory, self.views, not self._in_place.empty)
+        self._zero_copy = self.views.elsewhere = ZeroCopyTiles(graph, sources, sinks)
+        self._calls = KernelCalls(graph, memory, self.views, not self._zero_copy.empty)
         self._kind, self._unit = graph.kind.data, graph.unit.data
 
-    def only_counts(self, i: int) -> bool:
-        """Whether op ``i`` is a transfer of what is at its far end already."""
-        return not self._in_place.empty and self._kind[i] in _TRANSFERS and self._in_place.there(self.graph[i])
+    def is_zero_copy(self, i: int) -> bool:
+        """Return whether op ``i`` is a transfer that needs no copy, so that it only counts its bytes."""
+        return (
+            not self._zero_copy.empty and self._kind[i] in _TRANSFERS and self._zero_copy.needs_no_copy(self.graph[i])
+        )
 
     def run(self, i: int) -> None:
-        """Do what op ``i`` says."""
+        """Execute op ``i``."""
         if self._kind[i] in _KERNELS:
             # The state machine holds the unit's lock while the op runs, so no other op initialises it at the same time.
             try:
-                self.met(*self._calls.run(i, self.first(self._unit[i])))
+                self.record_flags(*self._calls.run(i, self.first(self._unit[i])))
             except OutOfRange as error:
-                self.name_sources(i, error)
+                self.locate_index(i, error)
                 raise
             return
         op = self.graph[i]
         if op.kind == OpKind.MOVE:
             self.views.move(op)
-        elif op.kind in _TRANSFERS and self._in_place.there(op):
+        elif op.kind in _TRANSFERS and self._zero_copy.needs_no_copy(op):
             self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
         elif op.kind.lane == Lane.IN:
-            self.read(op, self.near(op))
+            self.read(op, self.arena_side(op))
         else:
-            self.write(op, self.near(op))
+            self.write(op, self.arena_side(op))

@@ -1,4 +1,4 @@
-"""The tensor that an index does not fit, and the elements that it was read from, for error messages."""
+"""Finds, for an index out of range, the indexed axis and the elements that the index was read from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SAME_REGION = -1
 
 
 def index_origin(node: EinsumNode, nodes: Sequence[Node], error: OutOfRange) -> tuple[str, tuple[str, ...]]:
-    """The axis in words (``axis 0 of X``), and elements in the program's notation (``K[11, 2]``).
+    """Return the axis in words (``axis 0 of X``) and the elements read (``K[11, 2]``).
 
-    Tensors that only the compiler knows are left out.
+    Tensors that the compiler introduced are left out, since the user does not know their names.
     """
     for name, einsum, operands in _einsums(node):
         for key in einsum.keys:
@@ -26,7 +26,7 @@ def index_origin(node: EinsumNode, nodes: Sequence[Node], error: OutOfRange) -> 
 
 
 def _einsums(node: EinsumNode) -> Iterator[tuple[str, Einsum, tuple[int, ...]]]:
-    """Each einsum of a node with its name and the nodes that its slots read."""
+    """Yield each einsum of a node with its name and the nodes that its operand slots read."""
     if not isinstance(node.einsum, Region):
         yield node.name, node.einsum, node.operands
         return
@@ -45,7 +45,7 @@ def _axis(name: str, einsum: Einsum, key: Key) -> str:
 def _elements(
     einsum: Einsum, key: Key, operands: Sequence[int], nodes: Sequence[Node], error: OutOfRange
 ) -> Iterator[str]:
-    """The elements of named tensors that the key's value reads at the point of the error."""
+    """Yield the elements of named tensors that the key expression reads at the point of the error."""
     at = dict(error.point)
     box = [(at.get(label, -1), at.get(label, -1) + 1) for label in einsum.labels]
     for slot in sorted(slots_of(key.value)):

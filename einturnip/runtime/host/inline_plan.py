@@ -1,6 +1,6 @@
-"""Small plans, made ready once and run often: in the caller's thread, in the plan's own order, with nothing to set up.
+"""Prepared plans that run in the caller's thread, in serial order: for small plans that run often.
 
-Threads, a fresh arena and the state machine cost a millisecond; a small plan's kernels take microseconds.
+Threads, a new arena and the state machine cost a millisecond; the kernels of a small plan take microseconds.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,56 +23,65 @@ from einturnip.kernels.protocol import HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, KernelOperands
-from einturnip.runtime.host.command_lists import PLAYER, CommandListResult, OpCommandList
+from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
 from einturnip.runtime.host.prepared_ops import PreparedOps, arena_nbytes, numeric_events
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.trace import RunTrace
 
+_Call: TypeAlias = Callable[[], int | CommandListResult]
 _KERNELS = (OpKind.KERNEL, OpKind.AGGREGATE)
-# What counts as small. Ops; bytes of arena, which stays allocated between runs; planned seconds of one worker.
-MOST_OPS = 64
-MOST_NBYTES = 1 << 20
-MOST_SECONDS = 2e-3
-# Operations of a product up to which waking BLAS's threads takes as long as they save.
-WORTH_DIVIDING = 4e6
-# Seconds that an op takes to be handed to a thread and back; the most arena of a plan that one thread runs.
-HANDED_OVER, MOST_STEP_NBYTES = 50e-6, 16 << 20
+# Limits of a small plan: ops, bytes of the arena (which stays allocated between runs), planned seconds on one worker.
+MAX_OPS = 64
+MAX_NBYTES = 1 << 20
+MAX_SECONDS = 2e-3
+MIN_DIVIDED_FLOPS = 4e6
+"""Operations of a product up to which waking BLAS's threads takes as long as they save."""
+HANDOVER_SECONDS = 50e-6
+"""Seconds to hand an op to another thread and to learn of its end."""
+MAX_STEP_NBYTES = 16 << 20
+"""Bytes that a plan for repeated steps may produce in the arena to run in one thread."""
 
 
-class TurnTimes(NamedTuple):
-    """A run: what each of its turns gave, and the times between them (one more than turns)."""
+class InlineResult(NamedTuple):
+    """The raw result of a run.
+
+    ``bits``: what each call returned. ``times``: the clock before the first call and after each call.
+
+    A call executes one op or a command list.
+    """
 
     bits: list[int | CommandListResult]
-    at: list[float]
+    times: list[float]
 
 
 def is_small(graph: MemGraph) -> bool:
-    """True where a plan is better run in the caller's thread, from arrays to arrays.
+    """Return whether a plan from arrays to arrays is small enough to run in the caller's thread.
 
-    A reproducible one is not: which plans are small hangs on the memory.
+    A reproducible plan never is, because the size of a plan depends on the memory limit.
     """
     if graph.taskgraph.ordered:
         return False
-    if len(graph) > MOST_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MOST_SECONDS:
+    if len(graph) > MAX_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MAX_SECONDS:
         return False
-    return 0 < arena_nbytes(graph) <= MOST_NBYTES
+    return 0 < arena_nbytes(graph) <= MAX_NBYTES
 
 
 def pays_inline(graph: MemGraph, workers: int) -> bool:
-    """True where a plan, run again and again, takes less in one thread: more save less than handing ops over costs.
+    """Return whether one thread runs a plan as fast as ``workers`` threads with handing over.
 
-    What kernels read is taken to stand in the caller's arrays. Single products are as fast: BLAS divides them.
+    Kernels are assumed to read the caller's arrays without a copy. Single products take the same time in either case,
+    because BLAS divides them among threads.
     """
-    made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE))
+    divisible = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE))
     if not graph.taskgraph.ordered:
-        made &= ~_single_products(graph)
-    if graph.spill_nbytes or made_nbytes(graph) > MOST_STEP_NBYTES or not arena_nbytes(graph):
+        divisible &= ~_single_products(graph)
+    if graph.spill_nbytes or produced_nbytes(graph) > MAX_STEP_NBYTES or not arena_nbytes(graph):
         return False
-    return float(graph.seconds[made].sum()) * (1 - 1 / workers) <= HANDED_OVER * len(graph)
+    return float(graph.seconds[divisible].sum()) * (1 - 1 / workers) <= HANDOVER_SECONDS * len(graph)
 
 
 def _single_products(graph: MemGraph) -> NDArray[np.bool_]:
-    """Of each op whether its kernel is one matrix product."""
+    """Return, for each op, whether its kernel is one matrix product."""
     nodes = graph.taskgraph.decomposition.graph.nodes
     single = [isinstance(n, EinsumNode) and isinstance(n.einsum, Einsum) and _is_single(n.einsum) for n in nodes]
     node = np.where(graph.task >= 0, graph.taskgraph.node[graph.task], len(nodes))
@@ -85,8 +94,8 @@ def _is_single(einsum: Einsum) -> bool:
     return found is not None and not found.batch
 
 
-def made_nbytes(graph: MemGraph) -> int:
-    """The bytes of all that is made in the arena, at most: loads apart."""
+def produced_nbytes(graph: MemGraph) -> int:
+    """Return the bytes of the arena that ops other than loads write (the union of their intervals)."""
     loads = np.flatnonzero(graph.kind == OpKind.LOAD)
     rows = np.delete(graph.write, graph.write_ptr[loads], axis=0)
     here = rows[rows[:, 0] == COMPUTE]
@@ -98,62 +107,66 @@ def made_nbytes(graph: MemGraph) -> int:
 
 
 class InlinePlan:
-    """A plan with its arena and every op's arguments at hand. For one run at a time.
+    """A plan with its own arena and with prepared ops. For one run at a time.
 
-    ``in_place``: the arrays that are worked on where they stand; with ``fixed`` they are the same in every run.
+    ``zero_copy``: the tiles of the caller's arrays that are used without a copy. ``fixed``: every run has the same
+    arrays.
     """
 
-    def __init__(self, graph: MemGraph, in_place: ZeroCopyTiles | None = None, fixed: bool = False) -> None:
+    def __init__(self, graph: MemGraph, zero_copy: ZeroCopyTiles | None = None, fixed: bool = False) -> None:
         self._graph = graph
-        # BLAS is always there: a reproducible run's bits hang on it. And it divides a step's product among all workers.
+        # Reproducible runs use BLAS for products, because compiled code may be absent. Plans for repeated steps use it
+        # because it divides a product among all workers.
         self._by_blas, self._divided = graph.taskgraph.ordered, fixed
-        in_place = in_place or ZeroCopyTiles(graph, (), ())
+        zero_copy = zero_copy or ZeroCopyTiles(graph, (), ())
         self._products = list[int]()  # operations of each
-        self._steps = PreparedOps(graph, in_place, fixed or in_place.empty, self._kernel, graph)
-        self._turns, self.taped = self._in_turn()
+        self._prepared = PreparedOps(graph, zero_copy, fixed or zero_copy.empty, self._kernel, graph)
+        self._calls, self.n_recordable = self._group_calls()
         if not fixed:
-            in_place.forget()
-        self._alone = not fixed and 0 < max(self._products, default=0) < WORTH_DIVIDING
+            zero_copy.forget()
+        self._one_blas_thread = not fixed and 0 < max(self._products, default=0) < MIN_DIVIDED_FLOPS
         self._lanes = [Lane(op.kind.lane) for op in graph]
 
-    def _in_turn(self) -> tuple[list[tuple[tuple[int, ...], Callable[[], int | CommandListResult]]], int]:
-        """The ops that something is done for, those together that one call makes; and how many could be made so."""
-        made, steps = self._steps.made, self._steps
-        rows = [i for i, step in enumerate(made) if step is not int]
-        kernels = [self._graph[i] for i in rows]
-        found = [steps.taped(op) if op.kind in _KERNELS else None for op in kernels]
-        turns, plays = (
-            list[tuple[tuple[int, ...], Callable[[], int | CommandListResult]]](),
-            code_cache.find(PLAYER) is not None,
-        )
-        for together, group in groupby(range(len(rows)), lambda k: found[k] is not None):
-            members = list(group)
-            if together and plays and len(members) > 1:
-                taped = [t for k in members if (t := found[k]) is not None]
-                tape = OpCommandList(taped, [made[rows[k]] for k in members], steps.addresses)
-                turns.append((tuple(rows[k] for k in members), tape))
-            else:
-                turns += [((rows[k],), made[rows[k]]) for k in members]
-        return turns, sum(taped is not None for taped in found)
+    def _group_calls(self) -> tuple[list[tuple[tuple[int, ...], _Call]], int]:
+        """Group the ops into calls.
 
-    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> TurnTimes:
-        """Run every op. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
-        if not self._alone:
+        Consecutive ops that can be recorded become a command list, other ops one call each.
+
+        Transfers without a copy need no call. Also returns the number of ops that a command list can contain.
+        """
+        calls, prepared = self._prepared.calls, self._prepared
+        rows = [i for i, call in enumerate(calls) if call is not int]
+        ops = [self._graph[i] for i in rows]
+        found = [prepared.record(op) if op.kind in _KERNELS else None for op in ops]
+        grouped, has_executor = list[tuple[tuple[int, ...], _Call]](), code_cache.find(EXECUTOR) is not None
+        for recordable, group in groupby(range(len(rows)), lambda k: found[k] is not None):
+            members = list(group)
+            if recordable and has_executor and len(members) > 1:
+                recorded = [r for k in members if (r := found[k]) is not None]
+                commands = OpCommandList(recorded, [calls[rows[k]] for k in members], prepared.addresses)
+                grouped.append((tuple(rows[k] for k in members), commands))
+            else:
+                grouped += [((rows[k],), calls[rows[k]]) for k in members]
+        return grouped, sum(recorded is not None for recorded in found)
+
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlineResult:
+        """Run every op. ``inputs``: the array of each input by node. ``outputs``: the array of each output."""
+        if not self._one_blas_thread:
             return self._run(inputs, outputs)
         with blas_threads(1):
             return self._run(inputs, outputs)
 
-    def _run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> TurnTimes:
+    def _run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlineResult:
         clock = time.perf_counter
-        self._steps.begin(inputs, outputs)
+        self._prepared.begin(inputs, outputs)
         times, bits = [clock()], list[int | CommandListResult]()
         try:
-            for _, turn in self._turns:
-                bits.append(turn())
+            for _, call in self._calls:
+                bits.append(call())
                 times.append(clock())
         finally:
-            self._steps.end()
-        return TurnTimes(bits, times)
+            self._prepared.end()
+        return InlineResult(bits, times)
 
     def _kernel(self, call: KernelOperands) -> HostKernel:
         kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas or self._divided)
@@ -163,13 +176,13 @@ class InlinePlan:
             self._products.append(kernel.flops)
         return kernel
 
-    def told(self, times: TurnTimes) -> tuple[dict[int, list[int]], RunTrace]:
-        """What a run met, by node (see ``numeric_events``), and when."""
-        trace, begin = RunTrace(len(self._graph)), times.at[0]
+    def report(self, result: InlineResult) -> tuple[dict[int, list[int]], RunTrace]:
+        """Return the numeric events of a run by node (see ``numeric_events``), and its trace."""
+        trace, begin = RunTrace(len(self._graph)), result.times[0]
         bits, ended = dict[int, int](), dict[int, float]()
-        for (ops, _), found, (start, end) in zip(self._turns, times.bits, pairwise(times.at), strict=True):
+        for (ops, _), found, (start, end) in zip(self._calls, result.bits, pairwise(result.times), strict=True):
             if isinstance(found, CommandListResult):
-                bits |= {ops[k]: met for k, met in found.bits.items()}
+                bits |= {ops[k]: flags for k, flags in found.bits.items()}
                 ended |= zip(ops, found.ends(start, end), strict=True)
             else:
                 bits[ops[0]], ended[ops[0]] = found, end
@@ -177,10 +190,10 @@ class InlinePlan:
         for op, lane in enumerate(self._lanes):
             before, now = now, ended.get(op, now)
             trace.ended(op, lane, 0, before - begin, now - begin)
-        trace.seconds = times.at[-1] - begin
+        trace.seconds = result.times[-1] - begin
         return numeric_events(self._graph, bits), trace
 
 
 def _is_several(kernel: ContractionKernel, call: KernelOperands) -> bool:
-    """Whether BLAS would be called many times, for nothing worth dividing: that is one call of machine code."""
+    """Return whether BLAS needs several calls for a small product; machine code needs one."""
     return not kernel.is_vector and kernel.single(call.outs, call.operands, True) is None

@@ -1,4 +1,4 @@
-"""How far a run is, as those who wait for it are told."""
+"""Reports the progress of a run to the user's callback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from einturnip.runtime.scheduler.trace import RunTrace
 
 
 class ProgressReporter:
-    """Turns a trace into Progress."""
+    """Converts a run's trace to Progress and passes it to the callback."""
 
     def __init__(self, graph: MemGraph, executor: TransferEnds, progress: Callable[[Progress], None]) -> None:
         self.graph = graph

@@ -1,4 +1,4 @@
-"""What a run of a plan takes of the host, kept for the plan's next run: arena, threads, ranks, the spill file."""
+"""Resources of the host that runs of one plan reuse: arena, worker pool, ranks, spill file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from einturnip.storage.io.spill_file import SpillFile
 
 
 class RunResources:
-    """All is made when it is first asked for. For one run at a time.
+    """The reusable resources of one plan, each created at its first use. For one run at a time.
 
-    The arena's pages stay resident in between: a plan made meanwhile has so much less.
+    The arena's pages stay resident between runs, which leaves less memory for plans that are made meanwhile.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class RunResources:
         spill_limit: int | None = None,
         shared: bool = False,
     ) -> None:
-        """``shared``: for one run, whose threads may be those of an earlier one and those of the next."""
+        """``shared``: the worker pool may come from an earlier run of any plan, and is left for a later one."""
         self.graph, self.lanes = graph, lanes
         self._policy, self._spill, self._shared = policy, (spill, spill_limit), shared
 
@@ -37,21 +37,21 @@ class RunResources:
         return HostArena(max(self.graph.capacity, os.sysconf("SC_PAGE_SIZE")))
 
     @cached_property
-    def crew(self) -> WorkerPool:
-        """Threads for each lane."""
-        return WorkerPool.waiting(self.lanes) if self._shared else WorkerPool(self.lanes)
+    def pool(self) -> WorkerPool:
+        """The worker pool, with threads for each lane."""
+        return WorkerPool.acquire(self.lanes) if self._shared else WorkerPool(self.lanes)
 
     @cached_property
     def ranks(self) -> Ranks:
-        """What of the ops that are ready goes first."""
+        """The rank of each op by the dispatch policy."""
         return self._policy(self.graph)
 
     @cached_property
     def spill(self) -> SpillFile | None:
-        """The spill file, with its room on the disk; None where nothing is spilled.
+        """The spill file with its disk space reserved; None if the plan spills nothing.
 
         Raises:
-            StoreError: the disk has no room.
+            StoreError: the disk has too little free space.
         """
         if not self.graph.spill_nbytes:
             return None
@@ -63,18 +63,18 @@ class RunResources:
             raise
         return file
 
-    def leave(self) -> None:
-        """Give all of it back after a run that ended well; shared threads wait for the next."""
-        if self._shared and "crew" in self.__dict__:
-            self.__dict__.pop("crew").leave()
+    def release(self) -> None:
+        """Release everything after a successful run; a shared worker pool is kept for later runs."""
+        if self._shared and "pool" in self.__dict__:
+            self.__dict__.pop("pool").release()
         self.close()
 
     def close(self) -> None:
-        """Give all of it back; twice is allowed."""
+        """Release everything; may be called again."""
         made = self.__dict__
-        if "crew" in made:
-            made.pop("crew").close()
+        if "pool" in made:
+            made.pop("pool").close()
         for name in ("arena", "spill"):
-            held = made.pop(name, None)
-            if held is not None:
-                held.close()
+            resource = made.pop(name, None)
+            if resource is not None:
+                resource.close()

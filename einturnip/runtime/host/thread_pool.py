@@ -1,13 +1,15 @@
-"""A run on threads of the host: who ends an op asks the state machine what may start, and goes on with it.
+"""Thread-pool driver: runs a memory graph on the host's worker threads.
 
-No thread only dispatches: an op that ended would be reported, looked at, and its thread woken for the next one, which
-takes longer than small kernels do. The state machine is asked by one thread at a time.
+There is no dispatcher thread. The worker that finishes an op takes the scheduler's lock, marks the op as ended, and
+gets the ops that became ready. Waking another thread takes longer than a small kernel does.
 
-What takes less time than waking a thread is run by the thread that made it ready, whatever its lane. Longer transfers
-go to the threads that compute while they keep a core busy, as those of files in memory or in the page cache do: more
-threads than cores would only be in each other's way, and the system may leave two on one core while another stands
-still. Transfers that wait for a disk go to their lane's threads, so that they overlap kernels (NumPy, BLAS and the
-system's file calls release the GIL).
+Where a ready op runs:
+- short ops (SHORT_KERNEL_SECONDS, SHORT_TRANSFER_SECONDS) on the worker that made them ready, whatever their lane;
+- long transfers that are CPU-bound (files in memory or in the page cache) on compute workers, so that there are never
+  more busy threads than cores;
+- long transfers that wait for the disk on the threads of their I/O lane, so that they overlap with kernels.
+
+NumPy, BLAS and file system calls release the GIL, so workers run in parallel.
 """
 
 from __future__ import annotations
@@ -27,133 +29,136 @@ from einturnip.runtime.scheduler.lanes import lane_kind
 from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 
-# Planned seconds up to which an op is short: of kernels, whose work two threads could share; of transfers, most of
-# whose time at such sizes goes to Python and the system's calls, which threads do not share.
-SHORT_KERNEL, SHORT_TRANSFER = 100e-6, 400e-6
-# Seconds that transfers of a kind take on average from which on their lane's threads get them, whatever was planned:
-# they wait for the disk.
-WAITS = 1e-3
-# The part of its time for which a transfer keeps a core busy from which on threads that compute run it.
-BUSY = 0.5
-_RECENT, _RECENTLY_BUSY = 1 / 32, 1 / 8
+# Planned seconds up to which an op counts as short. The limit is higher for transfers: at these sizes they spend most
+# of their time in Python and in system calls, which do not run in parallel.
+SHORT_KERNEL_SECONDS, SHORT_TRANSFER_SECONDS = 100e-6, 400e-6
+DISK_WAIT_SECONDS = 1e-3
+"""Mean duration of transfers of one kind above which they wait for the disk and count as long, whatever was planned."""
+CPU_BOUND_FRACTION = 0.5
+"""Fraction of its duration for which a transfer uses a core, above which it is CPU-bound."""
+# Weights of the newest sample in the exponential moving averages of durations and of CPU fractions.
+_SECONDS_WEIGHT, _CPU_WEIGHT = 1 / 32, 1 / 8
 
 
 class TransferStats:
-    """Who runs an op: by what was planned and by what transfers of its kind took so far."""
+    """Classifies ops as short or long and as CPU-bound or not, from planned and measured durations."""
 
-    def __init__(self, graph: ScheduledOps, here: Callable[[int], bool] | None = None) -> None:
-        """``here``: of an op whether it only counts."""
-        kinds = np.array([SHORT_KERNEL if k.lane == Lane.COMPUTE else SHORT_TRANSFER for k in OpKind])
-        self._planned = bytearray((graph.seconds <= kinds[graph.kind]).tobytes())
-        self._kind, self._here = graph.kind.data, here
-        self._mean = [0.0] * len(OpKind)
-        self._busy = [1.0] * len(OpKind)  # of such times the part that a core was kept busy
+    def __init__(self, graph: ScheduledOps, is_free: Callable[[int], bool] | None = None) -> None:
+        """``is_free``: tells whether an op takes no time."""
+        kinds = np.array([SHORT_KERNEL_SECONDS if k.lane == Lane.COMPUTE else SHORT_TRANSFER_SECONDS for k in OpKind])
+        self._planned_short = bytearray((graph.seconds <= kinds[graph.kind]).tobytes())
+        self._kind, self._is_free = graph.kind.data, is_free
+        self._mean_seconds = [0.0] * len(OpKind)
+        self._cpu_fraction = [1.0] * len(OpKind)
 
-    def short(self, op: int) -> bool:
-        """Whether the thread that made an op ready runs it."""
-        if self._planned[op] and self._mean[self._kind[op]] <= WAITS:
+    def is_short(self, op: int) -> bool:
+        """Return whether the thread that made the op ready shall run it."""
+        if self._planned_short[op] and self._mean_seconds[self._kind[op]] <= DISK_WAIT_SECONDS:
             return True
-        return self._here is not None and self._here(op)
+        return self._is_free is not None and self._is_free(op)
 
-    def keeps_busy(self, op: int) -> bool:
-        """Whether a long transfer is as a kernel is: it takes a core for most of its time."""
-        return self._busy[self._kind[op]] >= BUSY
+    def is_cpu_bound(self, op: int) -> bool:
+        """Return whether transfers of the op's kind use a core for most of their duration, as kernels do."""
+        return self._cpu_fraction[self._kind[op]] >= CPU_BOUND_FRACTION
 
-    def took(self, op: int, seconds: float, busy: float) -> None:
-        """Note what a transfer took, and how long it kept a core busy."""
+    def record(self, op: int, seconds: float, cpu_seconds: float) -> None:
+        """Record the duration and the CPU time of a transfer."""
         kind = self._kind[op]
-        self._mean[kind] += (seconds - self._mean[kind]) * _RECENT
-        if seconds > WAITS / 10:  # shorter ones tell little
-            self._busy[kind] += (busy / seconds - self._busy[kind]) * _RECENTLY_BUSY
+        self._mean_seconds[kind] += (seconds - self._mean_seconds[kind]) * _SECONDS_WEIGHT
+        if seconds > DISK_WAIT_SECONDS / 10:  # the CPU time of shorter transfers is too imprecise
+            self._cpu_fraction[kind] += (cpu_seconds / seconds - self._cpu_fraction[kind]) * _CPU_WEIGHT
 
 
 class ThreadPoolDriver:
-    """One run: its ops as the crew's threads take them."""
+    """Drives one run on the threads of a worker pool. ``over`` is set when the run has ended."""
 
     def __init__(
         self,
         state: SchedulerState,
         execute: Callable[[int], None],
-        crew: WorkerPool,
+        pool: WorkerPool,
         threads: dict[Lane, int],
-        runners: TransferStats,
+        stats: TransferStats,
         stop: threading.Event | None,
     ) -> None:
-        self.trace = RunTrace(state.left)
+        self.trace = RunTrace(state.remaining)
         self.over = threading.Event()
-        self.failure: tuple[BaseException, int] | None = None  # what went wrong first, and in which op (-1: none)
-        self._state, self._execute, self._crew, self._runners, self._stop = state, execute, crew, runners, stop
+        self.failure: tuple[BaseException, int] | None = None  # the first error and its op (-1: outside any op)
+        self._state, self._execute, self._pool, self._stats, self._stop = state, execute, pool, stats, stop
         self._lane: Sequence[int] = state.lane
         self._lanes = {lane: lane_kind(lane) for lane in state.free}
         self._threads = threads
         self._before = dict(zip(threads, accumulate(threads.values(), initial=0), strict=False))
-        self._turn = threading.Lock()
-        self._under_way = 0
+        self._lock = threading.Lock()  # of the state machine, the trace and the fields below
+        self._running = 0
         self._began = self._last = time.perf_counter()
 
     def begin(self, joins: bool = False) -> None:
-        """Hand out the first ops; with ``joins`` this thread runs one of them, and what it may start after it."""
+        """Dispatch the first ops.
+
+        With ``joins`` this thread runs one of them, and then ops that it makes ready.
+        """
         launches = self._state.start()
-        self._under_way = len(launches)
+        self._running = len(launches)
         if not launches:
             self.over.set()
         elif not joins:
-            self._hand_out(launches)
+            self._dispatch(launches)
         else:
             mine = deque[int]()
             try:
-                self._hand_out(launches, Lane.COMPUTE, mine)
+                self._dispatch(launches, Lane.COMPUTE, mine)
                 self.work(mine, Lane.COMPUTE, self._threads[Lane.COMPUTE])
-            except BaseException as error:  # an interrupt; ops of this thread are lost
+            except BaseException as error:  # an interrupt; ops of this thread are lost, so the run cannot complete
                 self.failure = self.failure or (error, -1)
                 self.over.set()
                 raise
 
     def fail(self, error: BaseException, op: int = -1) -> None:
-        """Start no further op."""
-        with self._turn:
+        """Record an error, so that no further op starts."""
+        with self._lock:
             self.failure = self.failure or (error, op)
 
     def seconds(self) -> float:
-        """Since the run began."""
+        """Return the seconds since the run began."""
         return time.perf_counter() - self._began
 
     def work(self, ops: Sequence[int], lane: Lane, thread: int) -> None:
-        """See crew.Work."""
+        """See PoolWork."""
         mine = deque(ops)
-        clock, busy, execute = time.perf_counter, time.thread_time, self._execute
+        clock, cpu_clock, execute = time.perf_counter, time.thread_time, self._execute
         while mine:
             op = mine.popleft()
             failed: BaseException | None = None
-            moves = self._lanes[self._lane[op]] != Lane.COMPUTE
-            begun = busy() if moves else 0.0
+            is_transfer = self._lanes[self._lane[op]] != Lane.COMPUTE
+            cpu_begin = cpu_clock() if is_transfer else 0.0
             begin = clock()
             try:
                 execute(op)
             except BaseException as error:
                 failed = error
             end = clock()
-            if moves:
-                self._runners.took(op, end - begin, busy() - begun)
+            if is_transfer:
+                self._stats.record(op, end - begin, cpu_clock() - cpu_begin)
             try:
-                with self._turn:
+                with self._lock:
                     launches = self._ended(op, lane, thread, begin, end, failed)
                 if launches:
-                    self._hand_out(launches, lane, mine)
-            except BaseException as error:  # ours; ops that were launched are lost
+                    self._dispatch(launches, lane, mine)
+            except BaseException as error:  # in the driver itself; launched ops are lost, so the run cannot complete
                 self.failure = self.failure or (error, op)
                 self.over.set()
 
     def _ended(
         self, op: int, lane: Lane, thread: int, begin: float, end: float, failed: BaseException | None
     ) -> Sequence[int]:
-        """An op has ended: what starts now."""
+        """Record that an op has ended; return the ops to launch. The caller holds the lock."""
         state, trace = self._state, self.trace
         now = time.perf_counter()
-        trace.stood(state, self._threads[Lane.COMPUTE], now - self._last)
+        trace.record_idle(state, self._threads[Lane.COMPUTE], now - self._last)
         self._last = now
         own = self._lanes[self._lane[op]]
-        if own != lane:  # a row of its own in what is shown of the run
+        if own != lane:  # a thread of another lane ran the op: it gets its own thread number in the trace
             thread += self._threads[own] + self._before[lane]
             trace.carried += end - begin if lane == Lane.COMPUTE else 0.0
         trace.ended(op, own, thread, begin - self._began, end - self._began)
@@ -164,40 +169,41 @@ class ThreadPoolDriver:
             self.failure = self.failure or (Interrupted("interrupted"), -1)
         if self.failure is not None:
             launches = []
-        self._under_way += len(launches) - 1
-        if not self._under_way:
+        self._running += len(launches) - 1
+        if not self._running:
             trace.seconds, trace.events = self.seconds(), state.events
             self.over.set()
         return launches
 
-    def _hand_out(self, launches: Sequence[int], lane: Lane | None = None, mine: deque[int] | None = None) -> None:
-        """Give each op to who runs it. ``lane``, ``mine``: of the thread that asks, and what it has still to run.
+    def _dispatch(self, launches: Sequence[int], lane: Lane | None = None, mine: deque[int] | None = None) -> None:
+        """Assign each op to this thread or to another one, by the rules of the module's docstring.
 
-        Threads of the lanes for transfers leave kernels to those that compute.
+        ``lane``: the lane of the calling thread; None if it runs no ops. ``mine``: the ops that this thread has still
+        to run, to which its share is appended. Threads of transfer lanes run no kernels.
         """
-        crew, runners = self._crew, self._runners
-        kept, shared = -1, list[int]()
-        for op in sorted(launches, key=self._computes):  # transfers first: kernels wait for them
+        pool, stats = self._pool, self._stats
+        kept, others = -1, list[int]()  # one long op for this thread; short ops that it cannot run
+        for op in sorted(launches, key=self._is_kernel):  # transfers first, because kernels wait for them
             to = self._lanes[self._lane[op]]
-            if runners.short(op):
+            if stats.is_short(op):
                 if mine is not None and (lane == Lane.COMPUTE or to != Lane.COMPUTE):
                     mine.append(op)
                 else:
-                    shared.append(op)
+                    others.append(op)
                 continue
-            if to != Lane.COMPUTE and runners.keeps_busy(op):
+            if to != Lane.COMPUTE and stats.is_cpu_bound(op):
                 to = Lane.COMPUTE
             if to == lane and kept < 0:
                 kept = op
             else:
-                crew.ask(to, AssignedOps(self, (op,)))
-        if shared:
-            crew.ask(Lane.COMPUTE, AssignedOps(self, shared))
+                pool.submit(to, AssignedOps(self, (op,)))
+        if others:
+            pool.submit(Lane.COMPUTE, AssignedOps(self, others))
         if kept >= 0 and lane is not None and mine is not None:
-            if mine:  # another thread may be free
-                crew.ask(lane, AssignedOps(self, (kept,)))
+            if mine:  # this thread has short ops to run first; another thread may be idle
+                pool.submit(lane, AssignedOps(self, (kept,)))
             else:
                 mine.append(kept)
 
-    def _computes(self, op: int) -> bool:
+    def _is_kernel(self, op: int) -> bool:
         return self._lanes[self._lane[op]] == Lane.COMPUTE

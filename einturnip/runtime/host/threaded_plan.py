@@ -1,6 +1,6 @@
-"""Plans on the caller's arrays that threads run again and again, each op made ready once.
+"""Prepared plans that worker threads run repeatedly on the caller's arrays.
 
-Tiles that are read, and results that are made, where they stand need no op: what is left of most plans is kernels.
+Tiles that kernels access in the caller's arrays need no load or store, so most plans consist of kernels alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from einturnip.kernels.protocol import HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, KernelOperands
-from einturnip.runtime.host.event_loop import named, run_ops
-from einturnip.runtime.host.inline_plan import MOST_NBYTES, made_nbytes
+from einturnip.runtime.host.event_loop import located_error, run_ops
+from einturnip.runtime.host.inline_plan import MAX_NBYTES, produced_nbytes
 from einturnip.runtime.host.parallel_kernels import ParallelOp, ParallelOps, available, max_chunks, parallel_groups
 from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
 from einturnip.runtime.host.worker_pool import WorkerPool
@@ -32,19 +32,22 @@ from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.storage.arrays import array_sink, array_source
 
-# Ops of a plan from which on what each takes outweighs what a run takes beside them.
-MOST_OPS = 512
-# Bytes of arena up to which nothing shares any.
-MOST_SPREAD_NBYTES, ALIGNED = 16 << 20, 64
+MAX_OPS = 512
+"""Ops of a plan above which preparing them gains nothing, because their own time exceeds the fixed cost of a run."""
+MAX_SEPARATE_NBYTES, ALIGNMENT = 16 << 20, 64
+"""Bytes of an arena in which no two values share bytes, at most; alignment of the values."""
 
 
-Ran: TypeAlias = tuple[Mapping[int, int], RunTrace | list[float]]
-"""A run: the bits that kernels gave, by op; what ran when, or when each row began and the last ended."""
+ThreadedResult: TypeAlias = tuple[Mapping[int, int], RunTrace | list[float]]
+"""The raw result of a run: flags by op, and the trace; for a sequential run the begin of each row, and the end."""
 
 
 @dataclass(frozen=True)
-class OpGroup:
-    """Some ops of a memory graph, as the state machine sees one: each waits for those that it hangs on by others."""
+class OpSubset:
+    """Some ops of a memory graph, with the columns of ScheduledOps.
+
+    Dependencies through omitted ops become direct ones.
+    """
 
     ops: tuple[int, ...]
     kind: NDArray[np.uint8]
@@ -57,14 +60,16 @@ class OpGroup:
         return len(self.ops)
 
 
-def without_ops(graph: MemGraph, left_out: Sequence[bool], elsewhere: Callable[[int], bool]) -> OpGroup:
-    """The graph without some of its ops. ``elsewhere``: of a value whether it lies outside the arena, in this run.
+def without_ops(graph: MemGraph, omitted: Sequence[bool], is_external: Callable[[int], bool]) -> OpSubset:
+    """Return the graph without the ``omitted`` ops, with new dependencies.
 
-    What waited for bytes of the arena that are not used now waits no more.
+    ``is_external``: tells whether a value is outside the arena in this run. Ops no longer wait for bytes of the arena
+    that are not used.
     """
-    stays = [i for i, out in enumerate(left_out) if not out]
-    touches = TouchedBytes(graph, stays, elsewhere)
-    before: list[int] = []  # of each op, those that have ended when it starts, as bits
+    stays = [i for i, out in enumerate(omitted) if not out]
+    touches = TouchedBytes(graph, stays, is_external)
+    # Transitive reduction: an op waits for a conflicting earlier op unless another dependency already implies it.
+    before: list[int] = []  # for each op, a bit mask of the ops that have ended when it starts
     ptr, after = [0], list[int]()
     for k in range(len(stays)):
         waits, ended = [], 0
@@ -76,7 +81,7 @@ def without_ops(graph: MemGraph, left_out: Sequence[bool], elsewhere: Callable[[
         after += waits[::-1]
         ptr.append(len(after))
     ops = np.array(stays, np.int64)
-    return OpGroup(
+    return OpSubset(
         tuple(stays),
         graph.kind[ops],
         graph.unit[ops],
@@ -87,12 +92,15 @@ def without_ops(graph: MemGraph, left_out: Sequence[bool], elsewhere: Callable[[
 
 
 def merge_parallel_ops(
-    found: OpGroup, groups: Sequence[Sequence[int]], workers: int
-) -> tuple[OpGroup, list[tuple[int, ...]]]:
-    """Groups of rows that wait for the same ones, each as one op of all workers; and the rows of each op."""
-    led = {group[0]: tuple(group) for group in groups}
-    behind = {k for group in groups for k in group[1:]}
-    rows = [led.get(k, (k,)) for k in range(len(found)) if k not in behind]
+    found: OpSubset, groups: Sequence[Sequence[int]], workers: int
+) -> tuple[OpSubset, list[tuple[int, ...]]]:
+    """Merge each group of ops with equal dependencies into one op that all workers run.
+
+    Returns the merged ops, and for each of them the rows of ``found`` that it contains.
+    """
+    by_first = {group[0]: tuple(group) for group in groups}
+    merged = {k for group in groups for k in group[1:]}
+    rows = [by_first.get(k, (k,)) for k in range(len(found)) if k not in merged]
     place = {k: new for new, members in enumerate(rows) for k in members}
     ptr, after = [0], list[int]()
     for members in rows:
@@ -100,56 +108,60 @@ def merge_parallel_ops(
         after += dict.fromkeys(place[p] for p in found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist())
         ptr.append(len(after))
     first = np.array([members[0] for members in rows], np.int64)
-    seconds = [found.seconds[list(m)].sum() / (workers if m[0] in led else 1) for m in rows]
+    seconds = [found.seconds[list(m)].sum() / (workers if m[0] in by_first else 1) for m in rows]
     ops = tuple(found.ops[k] for k in first.tolist())
     columns = np.array(seconds, np.float64), np.array(ptr, np.int64), np.array(after, np.int32)
-    return OpGroup(ops, found.kind[first], found.unit[first], *columns), rows
+    return OpSubset(ops, found.kind[first], found.unit[first], *columns), rows
 
 
-def spread_values(graph: MemGraph, elsewhere: Callable[[int], bool]) -> MemGraph:
-    """The graph with every value, and every op's workspace, in bytes of its own where all of them are little.
+def separate_values(graph: MemGraph, is_external: Callable[[int], bool]) -> MemGraph:
+    """Return the graph with separate bytes for every value and workspace, if their total is small.
 
-    The bytes that a plan gives to one after the other keep ops apart that could run together; where most of what is
-    read and made is not in the arena, there are enough for all.
+    Reused bytes make ops wait for each other that could run at the same time. When most values are outside the arena,
+    no reuse is needed.
     """
     place, total = dict[int, int](), 0
     columns = graph.read.copy(), graph.write.copy()
     for column in columns:
         for row in np.flatnonzero(column[:, 0] == COMPUTE).tolist():
             _, _, nbytes, value = column[row].tolist()
-            if value >= 0 and elsewhere(value):
+            if value >= 0 and is_external(value):
                 column[row, 1] = 0
                 continue
             if value < 0 or value not in place:
-                place[value], total = total, total + -(-nbytes // ALIGNED) * ALIGNED
+                place[value], total = total, total + -(-nbytes // ALIGNMENT) * ALIGNMENT
             column[row, 1] = place[value]
-    if total > MOST_SPREAD_NBYTES:
+    if total > MAX_SEPARATE_NBYTES:
         return graph
     return replace(graph, read=columns[0], write=columns[1])
 
 
-def is_sequential(found: OpGroup, shared: Container[int]) -> bool:
-    """Whether no two rows could run at the same time: all but those that every worker shares wait for one another."""
-    ended = list[int]()  # of each row, those that have ended when it starts, as bits
-    alone = 0
+def is_sequential(found: OpSubset, parallel: Container[int]) -> bool:
+    """Return whether no two rows can run at the same time.
+
+    Rows in ``parallel`` are exempt: they use all workers.
+    """
+    ended = list[int]()  # for each row, a bit mask of the rows that have ended when it starts
+    single = 0  # bit mask of the rows that one worker runs
     for k in range(len(found)):
         before = 0
         for p in found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist():
             before |= ended[p] | 1 << p
         ended.append(before)
-        if k not in shared:
-            if alone & ~before:
+        if k not in parallel:
+            if single & ~before:
                 return False
-            alone |= 1 << k
+            single |= 1 << k
     return True
 
 
 class TouchedBytes:
-    """Which bytes some ops read and write: of the arena, and of results that are made where they stand."""
+    """The byte intervals that some ops read and write in the arena and in the caller's arrays."""
 
-    def __init__(self, graph: MemGraph, ops: Sequence[int], elsewhere: Callable[[int], bool]) -> None:
+    def __init__(self, graph: MemGraph, ops: Sequence[int], is_external: Callable[[int], bool]) -> None:
         def bytes_of(offset: int, nbytes: int, value: int) -> tuple[int, int]:
-            return (-1 - value, -value) if elsewhere(value) else (offset, offset + nbytes)
+            # An external value has an interval of its own below 0, which overlaps only with itself.
+            return (-1 - value, -value) if is_external(value) else (offset, offset + nbytes)
 
         rows = [
             (k, *bytes_of(offset, nbytes, value), writes)
@@ -163,199 +175,216 @@ class TouchedBytes:
         self._unit = graph.unit[np.array(ops, np.int64)]
 
     def conflicts(self, k: int) -> NDArray[np.int64]:
-        """The earlier ops that op ``k`` has to wait for: one of both writes what the other touches.
+        """Return the earlier ops that op ``k`` has to wait for: one of both writes bytes the other uses.
 
-        What adds to one accumulator keeps apart by itself, in any order.
+        Ops of one unit are left out: the unit's lock separates them, in any order.
         """
         mine = self._rows[self._begin[k] : self._begin[k + 1]]
         op, begin, end, writes = self._rows[: self._begin[k]].T
-        meets = np.zeros(len(op), np.bool_)
+        overlaps = np.zeros(len(op), np.bool_)
         for _, low, high, write in mine.tolist():
-            meets |= (begin < high) & (low < end) & ((writes != 0) | bool(write))
-        found = np.unique(op[meets])
+            overlaps |= (begin < high) & (low < end) & ((writes != 0) | bool(write))
+        found = np.unique(op[overlaps])
         unit = self._unit[k]
         return found if unit < 0 else found[self._unit[found] != unit]
 
 
 def gains_by_preparing(graph: MemGraph) -> bool:
-    """Whether a plan from arrays to arrays gains by being made ready once. A reproducible one keeps to its own way."""
-    if len(graph) > MOST_OPS or graph.spill_nbytes or graph.taskgraph.ordered or graph.devices > 1:
+    """Return whether a plan from arrays to arrays gains from preparation.
+
+    Reproducible plans are never prepared.
+    """
+    if len(graph) > MAX_OPS or graph.spill_nbytes or graph.taskgraph.ordered or graph.devices > 1:
         return False
     inputs = len(graph.taskgraph.decomposition.graph.nodes)
     loads = graph.read_ptr[:-1][graph.kind == OpKind.LOAD]
-    return bool((graph.read[loads, 0] < FILES + inputs).all())  # no output is read back
+    return bool((graph.read[loads, 0] < FILES + inputs).all())  # no load reads an output
 
 
 class ThreadedPlan:
-    """A plan with every op's arguments at hand but for the arrays. For one run at a time.
+    """A plan with prepared ops, run by worker threads on the arrays of each run. For one run at a time.
 
-    ``inputs``, ``outputs``: as in ``run``, of the shapes, strides and dtypes that each run will have. None is held.
+    ``inputs``, ``outputs``: as in ``run``; each run must have arrays with the same shapes, strides and dtypes. The plan
+    keeps no reference to them.
     """
 
     def __init__(
         self, graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], threads: dict[Lane, int]
     ) -> None:
         self._graph, self._threads = graph, threads
-        in_place = zero_copy_tiles(graph, inputs, outputs)
+        zero_copy = zero_copy_tiles(graph, inputs, outputs)
 
-        def elsewhere(value: int) -> bool:
-            return in_place(value) is not None
+        def is_external(value: int) -> bool:
+            return zero_copy(value) is not None
 
-        graph = spread_values(graph, elsewhere)
+        graph = separate_values(graph, is_external)
         ops = list(graph)
-        left_out = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
-        found = without_ops(graph, left_out, elsewhere)
-        self._steps = PreparedOps(graph, in_place, False, _kernel, [ops[i] for i in found.ops])
-        shared = self._sharing(graph, found)
-        in_place.forget()
-        groups = [group for group, _ in shared]
-        self._part, rows = merge_parallel_ops(found, groups, threads[Lane.COMPUTE])
-        self._shared = {rows.index(group): s for group, s in shared}
+        omitted = [op.kind in _TRANSFERS and zero_copy.needs_no_copy(op) for op in ops]
+        found = without_ops(graph, omitted, is_external)
+        self._prepared = PreparedOps(graph, zero_copy, False, _kernel, [ops[i] for i in found.ops])
+        parallel = self._parallel_groups(graph, found)
+        zero_copy.forget()
+        groups = [group for group, _ in parallel]
+        self._merged, rows = merge_parallel_ops(found, groups, threads[Lane.COMPUTE])
+        self._parallel = {rows.index(group): ops for group, ops in parallel}
         self._rows = [tuple(found.ops[k] for k in members) for members in rows]
-        self._made = [self._steps.made[members[0]] for members in rows]
+        self._calls = [self._prepared.calls[members[0]] for members in rows]
         ranks = critical_path(graph)
         self._ranks = [min(ranks[op] for op in members) for members in self._rows]
-        self._keeps = made_nbytes(graph) <= MOST_NBYTES
-        self._in_turn = is_sequential(self._part, self._shared)
+        self._keeps_arena = produced_nbytes(graph) <= MAX_NBYTES
+        self._is_sequential = is_sequential(self._merged, self._parallel)
 
-    def _sharing(self, graph: MemGraph, found: OpGroup) -> list[tuple[tuple[int, ...], ParallelOps]]:
-        """Groups of rows whose parts threads share."""
+    def _parallel_groups(self, graph: MemGraph, found: OpSubset) -> list[tuple[tuple[int, ...], ParallelOps]]:
+        """Return groups of rows with equal dependencies that can be divided into chunks for all workers."""
         workers = self._threads[Lane.COMPUTE]
         if not available(workers):
             return []
-        steps = self._steps
+        prepared = self._prepared
         waits = [found.after[a:b].tolist() for a, b in pairwise(found.after_ptr.tolist())]
         node = graph.taskgraph.node[graph.task[np.array(found.ops, np.int64)]].tolist()
-        made = []
+        divided = []
         for group in parallel_groups(found.kind.tolist(), waits, node.__getitem__):
-            shares = []
+            parallel = []
             for k in group:
-                cut = steps.parts(graph[found.ops[k]], max_chunks(float(found.seconds[k]), len(group), workers))
-                if cut is None:
+                parts = prepared.parts(graph[found.ops[k]], max_chunks(float(found.seconds[k]), len(group), workers))
+                if parts is None:
                     break
-                shares.append(ParallelOp(found.ops[k], *cut, steps.made[k]))
-            if len(shares) == len(group) and sum(len(share.parts.words) for share in shares) > 1:
-                made.append((group, ParallelOps(shares, steps.addresses)))
-        steps.forget()
-        return made
+                parallel.append(ParallelOp(found.ops[k], *parts, prepared.calls[k]))
+            if len(parallel) == len(group) and sum(len(one.parts.words) for one in parallel) > 1:
+                divided.append((group, ParallelOps(parallel, prepared.addresses)))
+        prepared.forget()
+        return divided
 
-    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Ran:
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> ThreadedResult:
         """Run every op.
 
-        ``inputs``: the array of each input by node; ``outputs``: that of each output.
+        ``inputs``: the array of each input by node. ``outputs``: the array of each output.
 
         Raises:
-            RunError, EinturnipError: a kernel failed, in no statement's name.
+            RunError, EinturnipError: a kernel failed; the error does not name the statement.
         """
         bits = dict[int, int]()
-        crew = WorkerPool.waiting(self._threads)
-        self._steps.begin(inputs, outputs)
+        pool = WorkerPool.acquire(self._threads)
+        self._prepared.begin(inputs, outputs)
         try:
-            trace = self._turns(crew, bits) if self._in_turn else self._free(crew, bits)
+            trace = self._run_sequentially(pool, bits) if self._is_sequential else self._run_concurrently(pool, bits)
         except BaseException:
-            crew.close()
+            pool.close()
             raise
         finally:
-            self._steps.end()
-        crew.leave()
-        if not self._keeps:
-            self._steps.arena.forget()
+            self._prepared.end()
+        pool.release()
+        if not self._keeps_arena:
+            self._prepared.arena.forget()
         return bits, trace
 
-    def _execute(self, i: int, crew: WorkerPool, bits: dict[int, int]) -> None:
-        if i in self._shared:
-            bits.update(self._shared[i].run(self._steps.addresses, crew, self._threads[Lane.COMPUTE] - 1))
-        elif found := self._made[i]():
-            bits[self._part.ops[i]] = found
+    def _execute(self, i: int, pool: WorkerPool, bits: dict[int, int]) -> None:
+        if i in self._parallel:
+            bits.update(self._parallel[i].run(self._prepared.addresses, pool, self._threads[Lane.COMPUTE] - 1))
+        elif found := self._calls[i]():
+            bits[self._merged.ops[i]] = found
 
-    def _free(self, crew: WorkerPool, bits: dict[int, int]) -> RunTrace:
-        """Each op as soon as it may start."""
-        found, threads = self._part, self._threads
+    def _run_concurrently(self, pool: WorkerPool, bits: dict[int, int]) -> RunTrace:
+        """Run each op as soon as its dependencies have ended."""
+        found, threads = self._merged, self._threads
         state = SchedulerState(found, self._ranks, threads)
         with blas_threads(1):
-            execute = partial(self._execute, crew=crew, bits=bits)
-            return run_ops(found, state, execute, lambda op: _NAMELESS, threads, crew=crew, joins=True)
+            execute = partial(self._execute, pool=pool, bits=bits)
+            return run_ops(found, state, execute, lambda op: _NO_PLACE, threads, pool=pool, joins=True)
 
-    def _turns(self, crew: WorkerPool, bits: dict[int, int]) -> list[float]:
-        """One op after the other; gives when each began, and the end."""
-        if len(self._shared) < len(self._made):
+    def _run_sequentially(self, pool: WorkerPool, bits: dict[int, int]) -> list[float]:
+        """Run one op after the other; return when each began, and the end."""
+        if len(self._parallel) < len(self._calls):
             with blas_threads(1):
-                return self._timed(crew, bits)
-        return self._timed(crew, bits)
+                return self._timed(pool, bits)
+        return self._timed(pool, bits)
 
-    def _timed(self, crew: WorkerPool, bits: dict[int, int]) -> list[float]:
+    def _timed(self, pool: WorkerPool, bits: dict[int, int]) -> list[float]:
         clock = time.perf_counter
         times = [clock()]
         try:
-            for i in range(len(self._made)):
-                self._execute(i, crew, bits)
+            for i in range(len(self._calls)):
+                self._execute(i, pool, bits)
                 times.append(clock())
         except Exception as error:
-            raise named(error, _NAMELESS) from error
+            raise located_error(error, _NO_PLACE) from error
         return times
 
-    def told(self, ran: Ran) -> tuple[dict[int, list[int]], RunTrace]:
-        """What a run met, by node, and when; what was left out took place as soon as it could."""
-        bits, mine = ran[0], ran[1] if isinstance(ran[1], RunTrace) else self._traced(ran[1])
+    def report(self, result: ThreadedResult) -> tuple[dict[int, list[int]], RunTrace]:
+        """Return the numeric events of a run by node, and its trace over all ops of the memory graph.
+
+        An omitted transfer appears in the trace at the moment when its dependencies had ended.
+        """
+        bits, times = result
+        mine = times if isinstance(times, RunTrace) else self._traced(times)
         trace, graph = RunTrace(len(self._graph)), self._graph
         end = np.zeros(len(graph))
         number = {op: (k, n) for k, row in enumerate(self._rows) for n, op in enumerate(row)}
         lanes = [Lane(OpKind(kind).lane) for kind in graph.kind.tolist()]
-        times: list[tuple[float, int, float, int]] = []
+        rows: list[tuple[float, int, float, int]] = []
         for op in range(len(graph)):
-            here = number.get(op)
-            if here is None:
+            place = number.get(op)
+            if place is None:
                 before = graph.after[graph.after_ptr[op] : graph.after_ptr[op + 1]]
                 begin, end[op], thread = *(2 * (float(end[before].max(initial=0.0)),)), 0
             else:
-                begin, end[op], thread = self._when(mine, *here)
-            times.append((float(end[op]), op, begin, thread))
-        for ended, op, begin, thread in sorted(times):
+                begin, end[op], thread = self._interval(mine, *place)
+            rows.append((float(end[op]), op, begin, thread))
+        for ended, op, begin, thread in sorted(rows):
             trace.ended(op, lanes[op], thread, begin, ended)
         trace.seconds, trace.stalls = mine.seconds, self._stalls(mine)
         return numeric_events(graph, bits), trace
 
     def _traced(self, times: Sequence[float]) -> RunTrace:
-        """What ran one after the other, as of a run whose ops start when they may."""
-        trace, others = RunTrace(len(self._made)), self._threads[Lane.COMPUTE] - 1
+        """Return the trace of a sequential run, in which one worker runs and the others are idle."""
+        trace, others = RunTrace(len(self._calls)), self._threads[Lane.COMPUTE] - 1
         for row, (begin, end) in enumerate(pairwise(times)):
-            lane = Lane(OpKind(int(self._part.kind[row])).lane)
+            lane = Lane(OpKind(int(self._merged.kind[row])).lane)
             trace.ended(row, lane, 0, begin - times[0], end - times[0])
             trace.stalls["memory"] += others * (end - begin)
         trace.seconds = times[-1] - times[0]
         return trace
 
     def _stalls(self, mine: RunTrace) -> dict[str, float]:
-        """How long workers stood still: not while they shared an op, which was counted as one worker's."""
-        busy = sum(float(mine.timeline.end[row] - mine.timeline.begin[row]) for row in self._shared)
-        left, stalls = busy * (self._threads[Lane.COMPUTE] - 1), dict(mine.stalls)
+        """Return the idle seconds by cause, without the time of parallel ops, which use all workers.
+
+        The trace counts such an op as the work of one worker.
+        """
+        busy = sum(float(mine.timeline.end[row] - mine.timeline.begin[row]) for row in self._parallel)
+        excess, stalls = busy * (self._threads[Lane.COMPUTE] - 1), dict(mine.stalls)
         for cause, seconds in sorted(stalls.items()):
-            stalls[cause] = max(0.0, seconds - left)
-            left -= seconds - stalls[cause]
+            stalls[cause] = max(0.0, seconds - excess)
+            excess -= seconds - stalls[cause]
         return stalls
 
-    def _when(self, mine: RunTrace, row: int, n: int) -> tuple[float, float, int]:
-        """When an op began and ended, on which thread; of what was shared as if each thread had ops of its own."""
+    def _interval(self, mine: RunTrace, row: int, n: int) -> tuple[float, float, int]:
+        """Return begin, end and thread of the ``n``-th op of a row.
+
+        Ops of a parallel row appear as if each had one thread.
+        """
         begin, end = float(mine.timeline.begin[row]), float(mine.timeline.end[row])
-        if row not in self._shared:
+        if row not in self._parallel:
             return begin, end, int(mine.timeline.thread[row])
         workers = self._threads[Lane.COMPUTE]
-        turn, thread = divmod(n, workers)
+        round_, thread = divmod(n, workers)
         each = (end - begin) / -(-len(self._rows[row]) // workers)
-        return begin + turn * each, begin + (turn + 1) * each, thread
+        return begin + round_ * each, begin + (round_ + 1) * each, thread
 
 
 def zero_copy_tiles(
-    graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], least_nbytes: int = 0
+    graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], min_nbytes: int = 0
 ) -> ZeroCopyTiles:
-    """What of a run's arrays is worked on in place, of those that are not too small to gain by it."""
-    sources = [None if a is None or a.nbytes < least_nbytes else array_source(a, "") for a in inputs]
+    """Return the tiles of a run's arrays that need no copy. Arrays below ``min_nbytes`` are always copied.
+
+    If one output is below ``min_nbytes``, all outputs are copied.
+    """
+    sources = [None if a is None or a.nbytes < min_nbytes else array_source(a, "") for a in inputs]
     sinks = [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs]
-    return ZeroCopyTiles(graph, sources, sinks, read_only=any(a.nbytes < least_nbytes for a in outputs))
+    return ZeroCopyTiles(graph, sources, sinks, read_only=any(a.nbytes < min_nbytes for a in outputs))
 
 
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
-_NAMELESS = ""  # what fails is run again at length, for its place
+_NO_PLACE = ""  # the caller repeats a failed run without preparation, whose error names the statement
 
 
 def _kernel(call: KernelOperands) -> HostKernel:

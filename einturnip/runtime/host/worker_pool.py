@@ -1,4 +1,4 @@
-"""Threads of the host that wait for ops, so many for each lane."""
+"""WorkerPool: host threads that take ops from a queue, with a number of threads for each lane."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from einturnip.memgraph.types import Lane
 
 
 class PoolWork(Protocol):
-    """A run whose ops threads take."""
+    """A run whose ops the pool's threads execute."""
 
     def work(self, ops: Sequence[int], lane: Lane, thread: int) -> None:
-        """Run ops, and those that are left to this thread meanwhile; it is the lane's ``thread``-th. Raises nothing."""
+        """Run ops, and further ops that this makes ready. Raises nothing.
+
+        ``thread``: number of the calling thread within the lane.
+        """
 
 
 class AssignedOps(NamedTuple):
-    """Ops that one thread is to run."""
+    """Ops that one thread shall run, in this order."""
 
     run: PoolWork
     ops: Sequence[int]
 
 
 class WorkerPool:
-    """Host threads that wait for ops, so many for each lane; they may serve one run after another."""
+    """Host threads that wait for ops, a number of them for each lane.
+
+    One pool can serve several runs, one after another.
+    """
 
     def __init__(self, threads: dict[Lane, int]) -> None:
         self._queues: dict[Lane, SimpleQueue[AssignedOps | None]] = {lane: SimpleQueue() for lane in Lane}
@@ -42,23 +48,23 @@ class WorkerPool:
             worker.daemon = True
             worker.start()
 
-    def ask(self, lane: Lane, asked: AssignedOps) -> None:
-        """Have a thread of the lane run ops."""
-        self._queues[lane].put(asked)
+    def submit(self, lane: Lane, ops: AssignedOps) -> None:
+        """Queue ops for a thread of the lane."""
+        self._queues[lane].put(ops)
 
     @classmethod
-    def waiting(cls, threads: dict[Lane, int]) -> WorkerPool:
-        """One that an earlier run left (starting threads takes longer than a small run), or a new one."""
+    def acquire(cls, threads: dict[Lane, int]) -> WorkerPool:
+        """Return an idle pool of an earlier run, or a new one. Starting threads takes longer than a small run."""
         try:
-            process, crew = _idle.pop(tuple(threads.items()))
+            process, pool = _idle.pop(tuple(threads.items()))
         except KeyError:
             return cls(threads)
-        return crew if process == os.getpid() else cls(threads)
+        return pool if process == os.getpid() else cls(threads)  # after a fork, the parent's threads do not exist
 
-    def leave(self) -> None:
-        """Wait for another run; no op is running."""
+    def release(self) -> None:
+        """Keep the pool for a later run; no op is running. A second idle pool of the same size is closed."""
         key, mine = tuple(self._threads.items()), (os.getpid(), self)
-        other = _idle.setdefault(key, mine)  # in one step: of two crews, one would be forgotten with its threads
+        other = _idle.setdefault(key, mine)  # one atomic step, so that concurrent releases lose no pool
         if other is not mine:
             if other[0] == mine[0]:
                 self.close()
@@ -66,7 +72,7 @@ class WorkerPool:
                 _idle[key] = mine
 
     def close(self) -> None:
-        """Let the threads end; no op is running."""
+        """End the threads; no op is running."""
         for lane in Lane:
             for _ in range(self._threads[lane]):
                 self._queues[lane].put(None)
@@ -74,11 +80,11 @@ class WorkerPool:
             worker.join()
 
 
-# Crews that wait, one for each number of threads, with the process whose threads they are.
 _idle: dict[tuple[tuple[Lane, int], ...], tuple[int, WorkerPool]] = {}
+"""Idle pools, at most one for each number of threads, with the id of the process that started their threads."""
 
 
 def _wait(queue: SimpleQueue[AssignedOps | None], lane: Lane, thread: int) -> None:
-    while (asked := queue.get()) is not None:
-        asked.run.work(asked.ops, lane, thread)
-        del asked  # a run's arrays are held no longer than the run
+    while (assigned := queue.get()) is not None:
+        assigned.run.work(assigned.ops, lane, thread)
+        del assigned  # keeps the run's arrays alive no longer than the run

@@ -1,8 +1,8 @@
-"""What stands in the caller's arrays and is worked on there: tiles that are not copied in, results not copied out.
+"""Zero-copy tiles: tiles that kernels read and write in the caller's arrays instead of the arena.
 
-The memory graph gives every tile an extent of the arena, whose pages cost nothing until they are touched. Where a tile
-is a plain window of an array that the caller passed, its kernels read it there, and the load only counts. Where one op
-makes a whole tile of an array that the caller gave for an output, it writes it there, and the store only counts.
+The memory graph assigns every tile bytes of the arena, which cost nothing until they are touched. If a tile is a
+strided window of an input array, kernels read it there, and the load copies nothing. If one op produces a whole tile of
+an output array, it writes it there, and the store copies nothing.
 """
 
 from __future__ import annotations
@@ -26,50 +26,54 @@ from einturnip.storage.types import Sink, Source, slices
 
 
 class ZeroCopyTiles:
-    """The tiles of a graph that stand in the caller's arrays, by value."""
+    """The values of a graph that are used in the caller's arrays."""
 
     def __init__(
         self, graph: MemGraph, sources: Sequence[Source | None], sinks: Sequence[Sink], read_only: bool = False
     ) -> None:
-        """``read_only``: results are made elsewhere, and copied."""
+        """``read_only``: outputs are made in the arena and copied."""
         self._graph = graph
         first = len(graph.taskgraph.decomposition.graph.nodes)
         inputs = {i: s.array for i, s in enumerate(sources) if isinstance(s, ArraySource)}
         outputs = {first + o: s.array for o, s in enumerate(sinks) if isinstance(s, ArraySource)}
-        read = {n: a for n, a in inputs.items() if _apart(n, {n: a} | outputs)}
-        apart = {n: a for n, a in outputs.items() if _apart(n, inputs | outputs)}
-        self._arrays = {n: a for n, a in (read if read_only else read | apart).items() if _plain(a)}
+        # An array whose memory may overlap with an output is copied, since its bytes could change during the run.
+        read = {n: a for n, a in inputs.items() if _is_disjoint(n, {n: a} | outputs)}
+        written = {n: a for n, a in outputs.items() if _is_disjoint(n, inputs | outputs)}
+        self._arrays = {n: a for n, a in (read if read_only else read | written).items() if _is_usable(a)}
         self._file = _files(graph, self._arrays, first) if self._arrays else {}
         self._multiplied = _multiplied(graph) & self._file.keys() if self._arrays else frozenset()
 
     @property
     def empty(self) -> bool:
-        """Whether none does."""
+        """Whether no value is used in a caller's array."""
         return not self._file
 
     def __call__(self, value: int) -> Array | None:
-        """The window of the caller's array that a value is; None where it has a place of its own."""
+        """Return the window of the caller's array that holds a value; None if the value is in the arena."""
         file = self._file.get(value)
         if file is None:
             return None
         index: tuple[Any, ...] = (*slices(self._graph.taskgraph.get_value(value).box), ...)
         window: Array = self._arrays[file][index]
-        return window if value not in self._multiplied or _pitched(window) else None
+        return window if value not in self._multiplied or _is_matrix(window) else None
 
     def file(self, value: int) -> int | None:
-        """The input or output (numbered from the nodes on) in whose array a value may stand; None where in none."""
+        """Return the number of the array that may hold a value; None for none.
+
+        Outputs are numbered after the nodes.
+        """
         return self._file.get(value)
 
     def forget(self) -> None:
-        """Hold no array."""
+        """Drop all arrays."""
         self._arrays = {}
 
     def array(self, number: int) -> Array | None:
-        """The caller's array that an input, by its node, is read in; None where it is copied."""
+        """Return the caller's array of an input node or output; None if it is copied."""
         return self._arrays.get(number)
 
-    def there(self, op: Op) -> bool:
-        """True where a transfer's bytes are at its far end already."""
+    def needs_no_copy(self, op: Op) -> bool:
+        """Return whether a transfer is between a caller's array and itself."""
         near, far = (op.writes[0], op.reads[0]) if op.kind in _INWARD else (op.reads[0], op.writes[0])
         return self._file.get(near.value) == far.tier - FILES and self(near.value) is not None
 
@@ -78,49 +82,54 @@ _INWARD = (OpKind.LOAD, OpKind.RELOAD)
 
 
 def _files(graph: MemGraph, arrays: Mapping[int, Array], first: int) -> dict[int, int]:
-    """The array that each value is read from or, whole, made for. Arrays from ``first`` on are outputs.
+    """Return, by value, the array that it is loaded from, or stored to as a whole.
 
-    What is seen as another value, or goes to the spill file, has a place of its own.
+    Arrays from ``first`` on are outputs.
+
+    Values that kernels read as a view of another value, and values that are spilled, stay in the arena.
     """
     tasks = graph.taskgraph
-    barred = np.concatenate([tasks.read[tasks.read != tasks.seen], _values(graph, OpKind.OFFLOAD)[0]])
+    excluded = np.concatenate([tasks.read[tasks.read != tasks.seen], _values(graph, OpKind.OFFLOAD)[0]])
     found: dict[int, int] = {}
     for kind in (OpKind.LOAD, OpKind.STORE):
         read, written = _values(graph, kind)
         tiers = _tiers(graph, kind) - FILES
-        here = np.isin(tiers, [n for n in arrays if (n < first) == (kind == OpKind.LOAD)]) & ~np.isin(read, barred)
+        usable = np.isin(tiers, [n for n in arrays if (n < first) == (kind == OpKind.LOAD)]) & ~np.isin(read, excluded)
         if kind == OpKind.STORE:
-            here &= (read == written) & np.isin(read, _made_at_once(graph))
-        found.update(zip(read[here].tolist(), tiers[here].tolist(), strict=True))
+            usable &= (read == written) & np.isin(read, _made_by_one_op(graph))
+        found.update(zip(read[usable].tolist(), tiers[usable].tolist(), strict=True))
     return found
 
 
 def _values(graph: MemGraph, kind: OpKind) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The values that transfers of a kind read and write."""
+    """Return the values that transfers of a kind read and write."""
     ops = np.flatnonzero(graph.kind == kind)
     return graph.read[graph.read_ptr[ops], 3], graph.write[graph.write_ptr[ops], 3]
 
 
 def _tiers(graph: MemGraph, kind: OpKind) -> NDArray[np.int64]:
-    """The far tiers of transfers of a kind."""
+    """Return the tier outside the arena of transfers of a kind."""
     ops = np.flatnonzero(graph.kind == kind)
     side, ptr = (graph.read, graph.read_ptr) if kind == OpKind.LOAD else (graph.write, graph.write_ptr)
     tiers: NDArray[np.int64] = side[ptr[ops], 0]
     return tiers
 
 
-def _made_at_once(graph: MemGraph) -> NDArray[np.int64]:
-    """The values that one op makes: no accumulators, which are read as they grow."""
+def _made_by_one_op(graph: MemGraph) -> NDArray[np.int64]:
+    """Return the values that one op produces; accumulators are excluded, since several ops update them."""
     makes = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE)) & (graph.unit < 0)
     values: NDArray[np.int64] = graph.write[graph.write_ptr[:-1][makes], 3]
     return values
 
 
 def _multiplied(graph: MemGraph) -> frozenset[int]:
-    """The values of products' tiles, which BLAS takes as matrices; other kernels take what lies in any strides."""
+    """Return the values that products read or write, which BLAS needs as matrices.
+
+    Other kernels take any strides.
+    """
     d = graph.taskgraph.decomposition
     nodes = zip(d.graph.nodes, d.partitionings, strict=True)
-    product = np.array([isinstance(n, EinsumNode) and _multiplies(n.einsum, cut.tiles) for n, cut in nodes])
+    product = np.array([isinstance(n, EinsumNode) and _multiplies(n.einsum, part.tiles) for n, part in nodes])
     made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
     made[made] = product[graph.taskgraph.node[graph.task[made]]]
     sides = ((graph.read, graph.read_ptr), (graph.write, graph.write_ptr))
@@ -129,15 +138,18 @@ def _multiplied(graph: MemGraph) -> frozenset[int]:
 
 
 def _multiplies(space: Space, tile: tuple[int, ...]) -> bool:
-    """Whether a tile's kernel calls BLAS, or may: which of it is machine code may change until it runs."""
+    """Return whether a tile's kernel calls BLAS, or may call it.
+
+    Compiled code for parts of a region may be absent at the run.
+    """
     if isinstance(space, Region):
         return True
     mode: Mode = "accumulate" if splits_aggregation(space, tile) else "full"
     return contraction(space) is not None and isinstance(compile_kernel(space, tile, mode), ContractionKernel)
 
 
-def _plain(array: Array) -> bool:
-    """Elements as kernels take them, rows in C's order with no two elements at one place."""
+def _is_usable(array: Array) -> bool:
+    """Return whether kernels can use the array: native, aligned, C order, elements do not overlap."""
     if not (array.dtype.isnative and array.flags.aligned):
         return False
     step = array.itemsize
@@ -149,8 +161,8 @@ def _plain(array: Array) -> bool:
     return True
 
 
-def _pitched(window: Array) -> bool:
-    """True where it is rows a constant way apart: what a matrix in memory may be."""
+def _is_matrix(window: Array) -> bool:
+    """Return whether the window is a matrix to BLAS: contiguous rows at a constant distance."""
     breaks, step = 0, window.itemsize
     for n, stride in zip(reversed(window.shape), reversed(window.strides), strict=True):
         if n > 1:
@@ -159,6 +171,6 @@ def _pitched(window: Array) -> bool:
     return breaks <= 1
 
 
-def _apart(number: int, arrays: Mapping[int, Array]) -> bool:
-    """True where none of the others may share its memory: what is read there has not been written meanwhile."""
+def _is_disjoint(number: int, arrays: Mapping[int, Array]) -> bool:
+    """Return whether no other array can share memory with this one."""
     return not any(np.may_share_memory(arrays[number], a) for n, a in arrays.items() if n != number)

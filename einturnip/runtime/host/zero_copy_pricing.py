@@ -1,4 +1,4 @@
-"""What plans are priced with where inputs and results are arrays of the caller, on which tiles are worked in place."""
+"""Adjusts the machine model for plans whose inputs and outputs are arrays, which need no copy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from einturnip.ir.einsum import Einsum
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.types import Source
 
-# Seconds of an op beside its kernel where no transfer hides it: threads wake for it.
 LATENCY = 1.0e-4
+"""Seconds that an op adds to its kernel, for waking a thread, if no transfer hides them."""
 
 
 def zero_copy_machine(
     machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str]
 ) -> Machine:
-    """The machine as it is to this graph: where nothing is read from files or written to them, transfers only count.
+    """Return the machine with nearly free transfers, if the graph reads and writes only arrays.
 
-    Tiles then are as large as evens out the workers. Graphs with matrix products that BLAS does keep the rates of files
-    and with them smaller tiles, whose panels are copied in the cache. ``targets``: arrays are called as they are.
+    With free transfers the planner chooses tiles just small enough to balance the workers. Graphs with matrix products
+    by BLAS keep the rates of files, which lead to smaller tiles whose panels fit the cache.
+
+    ``targets``: by output, its file; an output that goes to an array has its own name.
     """
     arrays = all(isinstance(source, ArraySource) for source in sources.values())
     if not arrays or any(target != name for name, target in targets.items()):
@@ -45,7 +47,10 @@ def zero_copy_machine(
 
 
 def _multiplies(graph: EinGraph) -> bool:
-    """Whether any of it is a product of matrices: of one matrix and a vector every element is used once."""
+    """Return whether any node is a matrix-matrix product.
+
+    A matrix-vector product uses each element of the matrix only once.
+    """
     einsums = (node.einsum for node in graph.nodes if isinstance(node, EinsumNode))
     products = (contraction(e) for e in einsums if isinstance(e, Einsum))
     return any(c is not None and c.m and c.n and c.k for c in products)

@@ -1,4 +1,6 @@
-"""The scheduler as a state machine, dispatch policies, lanes, traces and reports.
+"""The scheduler: state machine, dispatch policies, lanes, traces, reports.
 
-No clock, no thread, no I/O.
+It has no clock, starts no threads and does no I/O.
+
+Read in this order: ``state_machine``, ``policies``, ``lanes``, ``trace``, ``report``, ``replay``.
 """

@@ -1,4 +1,7 @@
-"""The lanes of a graph's ops: kernels, bytes in, bytes out; on several devices each has one for its kernels."""
+"""Assigns each op to a lane, a class of ops that share a resource: kernels, bytes in, bytes out.
+
+With several devices, each device has its own lane for kernels; the lanes for bytes in and out are shared.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from einturnip.memgraph.types import Lane, MemGraph, OpKind
 
 
 def lanes(graph: MemGraph, slots: Mapping[Lane, int]) -> tuple[Sequence[int] | None, Mapping[int, int]]:
-    """The lane of each op, None where its kind tells, and how many ops each lane runs at once.
+    """Return the lane of each op, and the slots of each lane.
 
-    ``slots``: of a device's kernels, and of all transfers. Moves from one device to another are of the lane of that
-    to which they go.
+    On one device the lanes are None, since an op's kind determines its lane.
+
+    A lane's slots are the number of ops that it runs at once. ``slots``: of the kernels of one device, and of the
+    transfers of all devices. A move between devices belongs to the compute lane of its destination.
     """
     if graph.devices == 1:
         return None, {int(lane): n for lane, n in slots.items()}
@@ -29,10 +34,10 @@ def lanes(graph: MemGraph, slots: Mapping[Lane, int]) -> tuple[Sequence[int] | N
 
 
 def lanes_of_kinds(graph: MemGraph) -> NDArray[np.uint8]:
-    """What each op does, by its kind: of one device, its lane."""
+    """Return the lane of each op as its kind determines it, without regard to devices."""
     return np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind]
 
 
 def lane_kind(lane: int) -> Lane:
-    """What a lane does."""
+    """Return the kind of a lane: COMPUTE, IN or OUT. Lanes above these are the kernels of further devices."""
     return Lane(lane) if lane < len(Lane) else Lane.COMPUTE

@@ -1,4 +1,4 @@
-"""Dispatch policies: of the ops that may start, which does. Each gives every op a rank; the least goes first."""
+"""Dispatch policies: each gives every op a rank, and the ready op with the lowest rank starts first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from einturnip.memgraph.types import COMPUTE, MemGraph
 Ranks: TypeAlias = Sequence[float]
 Policy: TypeAlias = Callable[[MemGraph], Ranks]
 OPS_AT_ONCE = 4096
+"""Ops whose columns are converted to Python lists at a time, which bounds the memory of the longest-path pass."""
 
 
 def critical_path(graph: MemGraph) -> Ranks:
-    """Longest way to the end first; of two within a thousandth of the whole, the one whose bytes unblock more.
+    """Rank ops by the longest path to the end of the run, longest first.
+
+    Path lengths that differ by less than a thousandth of the critical path count as equal; then the op that reads more
+    bytes of the arena goes first, because its end makes more memory available.
 
     Source: Graham's list scheduling with critical-path priorities (Kohler, 1975); the tie-break is ours.
     """
@@ -28,28 +32,28 @@ def critical_path(graph: MemGraph) -> Ranks:
         after, places = graph.after[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
         seconds = graph.seconds[start : start + OPS_AT_ONCE].tolist()
         for k in range(len(seconds) - 1, -1, -1):
-            way = length[start + k] = length[start + k] + seconds[k]
+            path = length[start + k] = length[start + k] + seconds[k]
             for p in after[places[k] : places[k + 1]]:
-                if length[p] < way:
-                    length[p] = way
+                if length[p] < path:
+                    length[p] = path
     longest = max(length, default=0.0)
     if longest == 0.0:
         return fixed_order(graph)
     rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.read_ptr))
-    held = np.where(graph.read[:, 0] == COMPUTE, graph.read[:, 2], 0)
-    bytes_read = np.bincount(rows, held, minlength=n)
+    arena_nbytes = np.where(graph.read[:, 0] == COMPUTE, graph.read[:, 2], 0)
+    bytes_read = np.bincount(rows, arena_nbytes, minlength=n)
     steps = np.floor(np.frombuffer(length) / longest * 1000.0)
     frees = bytes_read / (bytes_read.max(initial=0.0) + 1.0)
     return array("d", (-(steps + 0.999 * frees)).tobytes())
 
 
 def fixed_order(graph: MemGraph) -> Ranks:
-    """The serial order that the addresses were planned with."""
+    """Rank ops by the serial order for which addresses were planned."""
     return [float(x) for x in range(len(graph))]
 
 
 def random_order(graph: MemGraph) -> Ranks:
-    """Any order, the same at every call: a baseline, and a test of the graph."""
+    """Rank ops at random with a fixed seed: a baseline, and a test that any order gives the result."""
     ranks: Ranks = np.random.default_rng(0).random(len(graph)).tolist()
     return ranks
 
@@ -57,16 +61,16 @@ def random_order(graph: MemGraph) -> Ranks:
 POLICIES: dict[str, Policy] = {
     "critical-path": critical_path,
     "fixed": fixed_order,
-    "double-buffering": fixed_order,  # on a device's streams transfers are held back as well: see on_device
+    "double-buffering": fixed_order,  # on a device's streams, transfers are also delayed: see runtime.stream.run
     "random": random_order,
 }
 
 
 def policy(name: str) -> Policy:
-    """The policy called ``name``.
+    """Return the policy called ``name``.
 
     Raises:
-        BindError: there is none of that name; the message lists those there are.
+        BindError: no policy has that name; the message lists all names.
     """
     if name not in POLICIES:
         raise BindError(f"there is no policy {name!r}; there are: {', '.join(sorted(POLICIES))}")

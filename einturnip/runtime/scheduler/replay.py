@@ -1,4 +1,4 @@
-"""A run's schedule as it happened, and a state machine that repeats it."""
+"""Replays a recorded schedule: a state machine that launches ops in the order of an earlier run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DAMAGED = "the recording is damaged: {}"
 
 
 def digest(graph: MemGraph) -> str:
-    """A name of all that a plan does: two plans of one name have the same ops at the same places."""
+    """Return a hash of a plan's ops and addresses.
+
+    Plans with equal hashes can replay each other's recordings.
+    """
     found = hashlib.sha256()
     tasks = graph.taskgraph
     columns = (graph.kind, graph.task, graph.unit, graph.read, graph.write, graph.after_ptr, graph.after)
@@ -27,34 +30,36 @@ def digest(graph: MemGraph) -> str:
 
 
 class ReplayState(SchedulerState):
-    """Launches ops in the order of a recording: an end that comes early is kept until its turn.
+    """Launches ops in the order of a recording.
 
-    ``events``: op for its launch, ~op for its end, in the order in which the dispatcher that was recorded saw them.
+    An op that ends earlier than in the recording is remembered until the recording reaches its end.
+
+    ``events``: ``op`` for a launch, ``~op`` for an end, in the order in which the recorded dispatcher saw them.
 
     Raises:
-        BindError: the events are no schedule of the graph.
+        BindError: the events are not a schedule of the graph.
     """
 
     def __init__(self, graph: MemGraph, slots: Mapping[Lane, int] | Mapping[int, int], events: Sequence[int]) -> None:
         super().__init__(graph, fixed_order(graph), slots)
         check_events(graph, np.asarray(events, np.int64))
         self.recorded = events
-        self.at = 0
+        self.position = 0
         self.early: set[int] = set()
 
     def start(self) -> list[int]:
-        """The first launches."""
+        """Return the ops to launch first."""
         return self._follow()
 
     def ended(self, op: int) -> list[int]:
-        """``op`` has ended: what was launched before the next end."""
+        """Record that ``op`` has ended; return the ops that the recording launches before the next end."""
         self.early.add(op)
         return self._follow()
 
     def _follow(self) -> list[int]:
         launches = []
-        while self.at < len(self.recorded):
-            event = self.recorded[self.at]
+        while self.position < len(self.recorded):
+            event = self.recorded[self.position]
             op = event if event >= 0 else ~event
             lane = self.lane[op]
             if event >= 0:
@@ -63,18 +68,18 @@ class ReplayState(SchedulerState):
                 break
             else:
                 self.early.remove(op)
-                self.left -= 1
+                self.remaining -= 1
             self.running[lane] += 1 if event >= 0 else -1
             self.events.append(event)
-            self.at += 1
+            self.position += 1
         return launches
 
 
 def check_events(graph: MemGraph, events: NDArray[np.int64]) -> None:
-    """See to it that events launch each op once, after all that it waits for, and end it after that.
+    """Check that events launch and end each op once, after its dependencies have ended.
 
     Raises:
-        BindError: they do not.
+        BindError: the events break one of these rules, or run two ops of one unit at the same time.
     """
     n = len(graph)
     ops = np.where(events >= 0, events, ~events)
@@ -95,9 +100,9 @@ def check_events(graph: MemGraph, events: NDArray[np.int64]) -> None:
 
 
 def _check_units(graph: MemGraph, launched: NDArray[np.int64], ended: NDArray[np.int64]) -> None:
-    """Ops of one unit must not run together: sorted by launch, each begins after the last one ended."""
+    """Check that ops of one unit do not overlap in time."""
     mine = np.flatnonzero(graph.unit >= 0)
     mine = mine[np.lexsort((launched[mine], graph.unit[mine]))]
     same = graph.unit[mine[1:]] == graph.unit[mine[:-1]]
     if (same & (launched[mine[1:]] < ended[mine[:-1]])).any():
-        raise BindError(DAMAGED.format("two ops touch one accumulator together"))
+        raise BindError(DAMAGED.format("two ops update one accumulator at the same time"))

@@ -1,4 +1,4 @@
-"""RunReport: what ran, how long, and what it moved."""
+"""RunReport: time, bytes moved, memory and warnings of one run, next to the plan's prediction."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class NumericWarning:
-    """A statement whose kernels made a nan, overflowed or divided by zero. ``tiles`` of them did.
+    """A statement whose kernels produced a nan, overflowed or divided by zero.
 
-    ``merged``: the lines that the same kernels compute, if any; it may have happened in one of those.
+    ``kind``: which of these. ``tiles``: number of tiles in which it happened. ``merged``: lines of other statements
+    that the same fused kernels compute, and in which it may have happened instead.
     """
 
     line: int
@@ -26,7 +27,7 @@ class NumericWarning:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan expects of its run. Units: seconds, bytes."""
+    """Time, operations, peak memory and bytes that a plan predicts. Units: seconds, bytes."""
 
     seconds: float
     flops: float
@@ -35,7 +36,7 @@ class Prediction:
     link_bytes_lower_bound: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """As ``plan --format json`` names the fields."""
+        """Return the fields under the names that ``plan --format json`` uses."""
         return {
             "seconds": self.seconds,
             "flops": self.flops,
@@ -47,7 +48,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """How much of a run is done, passed to a progress callback."""
 
     done_ops: int
     total_ops: int
@@ -60,7 +61,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When each op ran: columns by op. Seconds since the run began; ``thread`` counts those of the op's lane."""
+    """When and where each op ran: one column entry per op.
+
+    ``begin``, ``end``: seconds since the run began. ``thread``: number of the thread within the op's lane.
+    """
 
     begin: NDArray[np.float64]
     end: NDArray[np.float64]
@@ -69,14 +73,14 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A run in figures.
+    """The measurements of one run.
 
-    Units: seconds, bytes. ``lanes``: busy seconds of each lane, over all its workers. ``stalls``: seconds that compute
-    workers stood still, by what they waited for: reads, writes, or memory (another kernel's bytes or accumulator).
-    ``carried``: seconds that compute workers took for transfers, which keep a core as busy as a kernel does.
-    ``memory_exceeded_nbytes``: by how much a process of the command line passed ``memory_nbytes``.
-    ``link_bytes``: what loads and stores moved, counted where they happened. ``events``: what the dispatcher did, op
-    for a launch and ~op for an end; empty where none was at work.
+    Units: seconds, bytes. ``lanes``: busy seconds of each lane, summed over its workers. ``stalls``: idle seconds of
+    compute workers by the cause they waited for: reads, writes, or memory (bytes or an accumulator that another kernel
+    uses). ``carried``: seconds that compute workers spent on transfers, which occupy a core as a kernel does.
+    ``memory_exceeded_nbytes``: by how much a process of the command line exceeded ``memory_nbytes``.
+    ``link_bytes``: bytes that loads and stores moved, counted by the transfers themselves. ``events``: the dispatcher's
+    decisions, ``op`` for a launch and ``~op`` for an end; empty where a run had no dispatcher.
     """
 
     wall_seconds: float
@@ -100,7 +104,7 @@ class RunReport:
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dump; what is told op by op is left out."""
+        """Return plain values for ``json.dump``, without the columns that have one entry per op."""
         out = asdict(replace(self, order=(), events=(), timeline=None))
         del out["order"], out["events"], out["timeline"]
         out["predicted"] = self.predicted.to_json()

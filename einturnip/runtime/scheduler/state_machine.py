@@ -1,7 +1,7 @@
-"""The scheduler as a state machine: an op ended in, launches out. No clock, no thread, no I/O.
+"""The scheduler as a state machine: takes the op that ended, returns the ops to launch.
 
-Any op whose dependencies have ended may start; a policy picks among those. Ops of one unit exclude one another: an op
-is launched together with its unit's lock or not at all.
+An op is ready once its dependencies have ended; a policy's ranks choose among ready ops. Ops of one unit accumulate
+into the same bytes and exclude each other: an op is launched only together with the lock of its unit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from einturnip.runtime.scheduler.policies import Ranks
 
 
 class ScheduledOps(Protocol):
-    """What of a memory graph a schedule hangs on; see memgraph.types.MemGraph for the columns."""
+    """The columns of a memory graph that determine a schedule; ``memgraph.types.MemGraph`` describes them."""
 
     @property
     def kind(self) -> NDArray[np.uint8]:
@@ -27,28 +27,29 @@ class ScheduledOps(Protocol):
 
     @property
     def unit(self) -> NDArray[np.int32]:
-        """The accumulator that each op touches; -1 for none."""
+        """The unit of each op: the accumulator that it updates; -1 for none."""
 
     @property
     def seconds(self) -> NDArray[np.float64]:
-        """What each op takes, as planned."""
+        """The planned duration of each op in seconds."""
 
     @property
     def after_ptr(self) -> NDArray[np.int64]:
-        """Where in ``after`` each op's part begins."""
+        """Row pointers into ``after`` (CSR): op ``i`` depends on ``after[after_ptr[i] : after_ptr[i + 1]]``."""
 
     @property
     def after(self) -> NDArray[np.int32]:
-        """The ops that each waits for."""
+        """The dependencies of all ops, concatenated."""
 
     def __len__(self) -> int: ...
 
 
 class SchedulerState:
-    """Which ops wait, are ready, run, have ended. ``slots`` is how many ops each lane runs at once.
+    """Tracks which ops wait, are ready, run, or have ended.
 
-    ``lanes``: of each op, where they are more than compute, in and out. ``in_order``: a lane starts its ops by rank,
-    none before those of lower rank; the ranks must then be those of an order that the dependencies allow.
+    ``slots``: number of ops that each lane runs at once. ``lanes``: the lane of each op, if there are more lanes than
+    compute, in and out. ``in_order``: each lane starts its ops strictly by rank and waits for an op that is not ready;
+    the ranks must then be a topological order of the graph.
     """
 
     def __init__(
@@ -67,30 +68,30 @@ class SchedulerState:
         self.waiting = array("i", np.diff(graph.after_ptr).astype(np.int32).tobytes())
         self.successor_ptr, self.successor = successors(graph)
         self.ready: dict[int, list[tuple[float, int]]] = {lane: [] for lane in self.free}
-        self.blocked: dict[int, list[tuple[float, int]]] = {}  # by unit, the ready ops that its lock keeps waiting
+        self.blocked: dict[int, list[tuple[float, int]]] = {}  # by unit: ready ops that wait for its lock
         self.locked: set[int] = set()
         self.running: dict[int, int] = dict.fromkeys(self.free, 0)
-        self.left = n
-        self.events = array("i")  # op for its launch, ~op for its end, as they came
-        self.issued_ops: set[int] = set()  # issued, and not yet ended
-        self.turn = self._turns() if in_order else None
+        self.remaining = n
+        self.events = array("i")  # op for a launch, ~op for an end, in order
+        self.issued_ops: set[int] = set()  # issued to a device and not yet ended
+        self.by_rank = self._ops_by_rank() if in_order else None
 
     def start(self) -> list[int]:
-        """The first launches."""
+        """Return the ops to launch first."""
         for op, count in enumerate(self.waiting):
             if count == 0:
                 self._make_ready(op)
         return self._launch()
 
     def issued(self, op: int) -> list[int]:
-        """A device holds ``op`` and keeps others in order behind it: what may be given to the device now."""
+        """Record that a device has queued ``op`` and keeps later ops in order; return the ops to issue now."""
         self.issued_ops.add(op)
-        self._pass_on(op)
+        self._release_successors(op)
         return self._launch()
 
     def ended(self, op: int) -> list[int]:
-        """``op`` has ended: what may start now, in the order to start it."""
-        self.left -= 1
+        """Record that ``op`` has ended; return the ops to launch now, in order."""
+        self.remaining -= 1
         self.events.append(~op)
         lane = self.lane[op]
         self.free[lane] += 1
@@ -98,36 +99,36 @@ class SchedulerState:
         if op in self.issued_ops:
             self.issued_ops.remove(op)
         else:
-            self._pass_on(op)
+            self._release_successors(op)
         return self._launch()
 
-    def _pass_on(self, op: int) -> None:
-        """Make ready what waited for ``op`` alone, and open its unit's lock."""
+    def _release_successors(self, op: int) -> None:
+        """Release the lock of the op's unit, and make ready the successors that have no other dependency left."""
         lane, unit = self.lane[op], self.unit[op]
         if unit >= 0:
             self.locked.discard(unit)
-            if unit in self.blocked:  # only the first: it takes the lock, or who takes it before wakes the next
+            if unit in self.blocked:  # one op suffices: whichever op takes the lock releases the next blocked one
                 waiters = self.blocked[unit]
                 heappush(self.ready[lane], heappop(waiters))
                 if not waiters:
                     del self.blocked[unit]
         waiting = self.waiting
         for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
-            left = waiting[s] = waiting[s] - 1
-            if not left:
+            unmet = waiting[s] = waiting[s] - 1
+            if not unmet:
                 heappush(self.ready[self.lane[s]], (self.rank[s], s))
 
     @property
     def done(self) -> bool:
         """True when every op has ended."""
-        return self.left == 0
+        return self.remaining == 0
 
-    def _turns(self) -> dict[int, list[int]]:
-        """The ops of each lane by rank, last first."""
-        turns: dict[int, list[int]] = {lane: [] for lane in self.free}
-        for op in sorted(range(self.left), key=self.rank.__getitem__, reverse=True):
-            turns[self.lane[op]].append(op)
-        return turns
+    def _ops_by_rank(self) -> dict[int, list[int]]:
+        """Return the ops of each lane by descending rank, so that the next one is popped from the end."""
+        queues: dict[int, list[int]] = {lane: [] for lane in self.free}
+        for op in sorted(range(self.remaining), key=self.rank.__getitem__, reverse=True):
+            queues[self.lane[op]].append(op)
+        return queues
 
     def _make_ready(self, op: int) -> None:
         heappush(self.ready[self.lane[op]], (self.rank[op], op))
@@ -136,7 +137,7 @@ class SchedulerState:
         launches = []
         for lane, heap in self.ready.items():
             while heap and self.free[lane] > 0:
-                if self.turn is not None and heap[0][1] != self.turn[lane][-1]:
+                if self.by_rank is not None and heap[0][1] != self.by_rank[lane][-1]:
                     break
                 entry = heappop(heap)
                 op = entry[1]
@@ -146,8 +147,8 @@ class SchedulerState:
                         heappush(self.blocked.setdefault(unit, []), entry)
                         continue
                     self.locked.add(unit)
-                if self.turn is not None:
-                    self.turn[lane].pop()
+                if self.by_rank is not None:
+                    self.by_rank[lane].pop()
                 self.free[lane] -= 1
                 self.running[lane] += 1
                 launches.append(op)
@@ -160,7 +161,7 @@ def _lanes(graph: ScheduledOps) -> bytes:
 
 
 def successors(graph: ScheduledOps) -> tuple[array[int], array[int]]:
-    """For each op the ops that wait for it, as CSR."""
+    """Return the ops that depend on each op, as CSR (row pointers, ops)."""
     n = len(graph)
     op_of_edge = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.after_ptr))
     order = np.argsort(graph.after, kind="stable")

@@ -1,4 +1,4 @@
-"""Dispatch of a memory graph over the lanes of a machine: free order, and the baselines that it is held against."""
+"""Dispatch orders for simulated runs: the free order, and the baselines with which studies compare it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Slots: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class DispatchPlan:
-    """A graph to run, the rank of each op, and whether each lane starts its ops by rank, waiting where one waits."""
+    """A graph to run with the rank of each op.
+
+    ``in_order``: each lane starts its ops strictly by rank; an op that is not ready blocks the ones behind it.
+    """
 
     graph: MemGraph
     ranks: Ranks
@@ -29,7 +32,7 @@ Dispatcher: TypeAlias = Callable[[MemGraph, Sequence[int], Slots, int], Dispatch
 
 
 def free_order(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
-    """Whatever is ready may start; of several, the one with the longest way to the end.
+    """Start any op that is ready; among several, the one with the longest path to the end of the run.
 
     Source: TURNIP (arXiv 2405.16283); the priority is Kohler's (1975).
     """
@@ -37,14 +40,18 @@ def free_order(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -
 
 
 def fixed(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
-    """Each lane runs its ops in the serial order, like a CUDA stream with events: where one waits, so do all behind."""
+    """Run the ops of each lane in the serial order.
+
+    As in a CUDA stream, an op that waits blocks the ones behind it.
+    """
     return DispatchPlan(graph, fixed_order(graph), True)
 
 
 def double_buffered(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
-    """As ``fixed``, and a transfer comes no earlier than one kernel before the kernel that it serves.
+    """Like ``fixed``, but delay each load until one round of kernels before the kernel that reads it.
 
-    What the serial order itself brings earlier than that is held back to the kernel before its place there.
+    A load that the serial order places earlier than that waits for the kernel before its place in that order. The
+    delays are dependencies that are added to the graph.
     """
     kernels = np.flatnonzero(np.isin(graph.kind, (OpKind.KERNEL, OpKind.MOVE, OpKind.AGGREGATE)))
     ptr, successor = successors(graph)
@@ -62,14 +69,14 @@ def double_buffered(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: i
     after = np.concatenate([graph.after, np.array(added, np.int32)])
     order = np.lexsort((after, ops))
     counts = np.bincount(ops, minlength=len(graph))
-    held = replace(graph, after_ptr=np.concatenate([[0], np.cumsum(counts)]), after=after[order])
-    return DispatchPlan(held, fixed_order(graph), True)
+    delayed = replace(graph, after_ptr=np.concatenate([[0], np.cumsum(counts)]), after=after[order])
+    return DispatchPlan(delayed, fixed_order(graph), True)
 
 
 def list_scheduled(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
-    """The order that free dispatch would take if every op took its predicted time, then kept to.
+    """Compute the order of free dispatch for the predicted times, then keep to that order.
 
-    Source: Graham's list scheduling with critical-path priorities, done ahead of the run.
+    Source: Graham's list scheduling with critical-path priorities.
     """
     begins = run(graph, critical_path(graph), slots, graph.seconds.tolist(), lanes).begin
     place = np.argsort(np.array(begins), kind="stable")
@@ -79,7 +86,7 @@ def list_scheduled(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: in
 
 
 def random(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
-    """Whatever is ready may start; of several, any."""
+    """Start any op that is ready; among several, a random one."""
     return DispatchPlan(graph, np.random.default_rng(seed).random(len(graph)).tolist(), False)
 
 

@@ -1,4 +1,7 @@
-"""What ops take on a described machine: kernels by the longer of operations and bytes, transfers by their link."""
+"""Predicts the seconds of ops on a described machine: rooflines for kernels, rates of links.
+
+A kernel takes the longer of the time of its operations and the time of its bytes (Williams et al., 2009).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def task_seconds(tasks: TaskGraph, machine: DescribedMachine) -> Floats:
-    """Seconds of each task's kernel on ``machine``; a host's are those of the task graph."""
+    """Return the seconds of each task's kernel on ``machine``; for a host, the task graph's own."""
     kernels = machine.kernels
     if kernels is None:
         return tasks.seconds
@@ -31,7 +34,7 @@ def task_seconds(tasks: TaskGraph, machine: DescribedMachine) -> Floats:
 
 
 def products(tasks: TaskGraph) -> NDArray[np.bool_]:
-    """Of each task whether nearly all of its operations are a matrix product's."""
+    """Return, for each task, whether its kernel is or contains a matrix product."""
     nodes = tasks.decomposition.graph.nodes
     found = np.array([*(isinstance(node, EinsumNode) and _has_product(node) for node in nodes), False])
     multiplying: NDArray[np.bool_] = found[np.where(tasks.kind != TaskKind.STORE, tasks.node, -1)]
@@ -46,16 +49,19 @@ def _has_product(node: EinsumNode) -> bool:
 
 
 def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
-    """The graph with the seconds that its ops take on ``machine``; it spills to the host where that has room."""
+    """Return the graph with the seconds of its ops on ``machine``.
+
+    It spills to host memory if that is large enough.
+    """
     if 0 < graph.spill_nbytes <= machine.memory["host"] and not graph.host_nbytes:
         read, write = graph.read.copy(), graph.write.copy()
         for rows in (read, write):
             rows[rows[:, 0] == DISK, 0] = HOST
         graph = replace(graph, read=read, write=write, host_nbytes=graph.spill_nbytes, spill_nbytes=0)
-    way = np.array([kind.lane for kind in OpKind])[graph.kind]
+    op_lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     seconds = np.where(graph.task >= 0, task_seconds(graph.taskgraph, machine)[graph.task], 0.0)
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
-        ops = np.flatnonzero(way == direction)
+        ops = np.flatnonzero(op_lanes == direction)
         for tier, nbytes, op in zip(rows[ptr[ops], 0].tolist(), rows[ptr[ops], 2].tolist(), ops.tolist(), strict=True):
             far = far_memory(tier, machine)
             link = machine.link(far, "device") if direction == Lane.IN else machine.link("device", far)
@@ -64,5 +70,5 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
 
 
 def far_memory(tier: int, machine: DescribedMachine) -> str:
-    """The memory that a tier other than the device's lies in."""
+    """Return the name of the machine's memory that holds a tier other than the device's arena."""
     return {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)

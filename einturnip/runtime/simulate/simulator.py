@@ -1,4 +1,7 @@
-"""A memory graph on a described machine and a virtual clock, with noise: makespan, bytes a link, stalls by cause."""
+"""Simulates a memory graph on a described machine: makespan, bytes of each link, stalls by cause.
+
+Durations may have random noise, so that dispatch orders can be compared under uncertainty.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ from einturnip.runtime.simulate.dispatch import Dispatcher, DispatchPlan, free_o
 from einturnip.runtime.simulate.virtual_clock import VirtualTimeline, run
 from einturnip.taskgraph.types import TaskGraph
 
-# Lane 0 computes; each link that a graph uses has a lane of its own after it.
 CAUSES = ("transfer", "memory", "dependency", "idle")
+"""Causes of stalls; see Simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingNoise:
-    """Durations are multiplied by exp(s N - s²/2) for normal N, so that the mean stays; ``s`` for each kind of op.
+    """Multiplies durations by exp(s N - s²/2) for standard normal N, which keeps their mean.
 
-    A kernel has the same noise in every graph of its program, a transfer under every dispatch of its graph.
+    ``transfers``, ``kernels``: s for these ops. A kernel gets the same noise in every graph of its program, a transfer
+    gets the same noise under every dispatch order of its graph.
     """
 
     transfers: float = 0.0
@@ -31,19 +35,19 @@ class TimingNoise:
     seed: int = 0
 
     def applied(self, graph: MemGraph) -> NDArray[np.float64]:
-        """The graph's seconds with noise."""
+        """Return the seconds of the graph's ops with noise."""
         drawn = np.random.default_rng([self.seed, 0]).standard_normal(len(graph.taskgraph))
         normal = np.random.default_rng([self.seed, 1]).standard_normal(len(graph))
         running = (graph.task >= 0) & (graph.kind != OpKind.LOAD) & (graph.kind != OpKind.RELOAD)
         normal[running] = drawn[_ranked(graph.taskgraph)[graph.task[running]]]
         compute = np.array([kind.lane == Lane.COMPUTE for kind in OpKind])[graph.kind]
-        spread = np.where(compute, self.kernels, self.transfers)
-        noisy: NDArray[np.float64] = graph.seconds * np.exp(spread * normal - spread**2 / 2)
+        sigma = np.where(compute, self.kernels, self.transfers)
+        noisy: NDArray[np.float64] = graph.seconds * np.exp(sigma * normal - sigma**2 / 2)
         return noisy
 
 
 def _ranked(tasks: TaskGraph) -> NDArray[np.int64]:
-    """Numbers of the tasks that do not depend on their order: by kind, node and key."""
+    """Return each task's rank by kind, node and key, which does not depend on the tasks' order."""
     keys = [tuple(tasks.key[a:b].tolist()) for a, b in pairwise(tasks.key_ptr.tolist())]
     names = list(zip(tasks.kind.tolist(), tasks.node.tolist(), keys, range(len(tasks)), strict=True))
     place = np.empty(len(tasks), np.int64)
@@ -53,11 +57,11 @@ def _ranked(tasks: TaskGraph) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A run on the virtual clock.
+    """The result of a run on the virtual clock. Units: seconds, bytes.
 
-    ``links``: bytes moved and seconds busy of each link. ``stalls``: seconds that compute slots stood still, by cause:
-    bytes on their way in (transfer), bytes that had to be given up first (memory), other kernels (dependency), nothing
-    left to compute (idle). Units: seconds, bytes.
+    ``busy``: seconds of all kernels. ``links``: bytes moved and busy seconds of each link. ``stalls``: idle seconds of
+    compute slots by cause: a read had not ended (transfer), bytes of the arena were not yet free (memory), another
+    kernel had not ended (dependency), no kernel was left (idle).
     """
 
     makespan: float
@@ -70,7 +74,10 @@ class Simulation:
 def simulate_on(
     graph: MemGraph, machine: DescribedMachine, dispatcher: Dispatcher = free_order, noise: TimingNoise | None = None
 ) -> Simulation:
-    """Run ``graph`` on ``machine``. The ops' seconds are the graph's own, so it should be planned for that machine."""
+    """Simulate ``graph`` on ``machine``.
+
+    Ops take the graph's own seconds, so ``priced`` should have set them.
+    """
     names, lanes = lanes_of(graph, machine)
     slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
     of = lanes.tolist()
@@ -89,12 +96,15 @@ def simulate_on(
 
 
 def lanes_of(graph: MemGraph, machine: DescribedMachine) -> tuple[list[str], NDArray[np.int64]]:
-    """The names of the lanes, and the lane of each op: the link that its bytes cross, or compute."""
+    """Return the names of the lanes, and the lane of each op.
+
+    Lane 0 computes; each link that the graph uses has its own lane.
+    """
     names = ["compute"]
     lanes = np.zeros(len(graph), np.int64)
-    way = np.array([kind.lane for kind in OpKind])[graph.kind]
+    op_lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
-        ops = np.flatnonzero(way == direction)
+        ops = np.flatnonzero(op_lanes == direction)
         tiers = rows[ptr[ops], 0]
         for tier in (HOST, DISK, FILES):
             mine = ops[(tiers == tier) if tier != FILES else (tiers >= FILES)]
@@ -116,7 +126,7 @@ def _moved_nbytes(graph: MemGraph) -> NDArray[np.int64]:
 def _stalls(
     dispatch: DispatchPlan, lanes: list[int], slots: Mapping[int, int], ran: VirtualTimeline
 ) -> dict[str, float]:
-    """Seconds that compute slots stood still, by cause: each gap before a kernel is followed back in time."""
+    """Return the idle seconds of compute slots by cause; each gap before a kernel is traced back in time."""
     back = _CriticalPath(dispatch, lanes, ran)
     stalls = dict.fromkeys(CAUSES, 0.0)
     kernels = sorted((x for x, lane in enumerate(lanes) if lane == Lane.COMPUTE), key=ran.begin.__getitem__)
@@ -131,7 +141,7 @@ def _stalls(
 
 
 class _CriticalPath:
-    """Follows an op's beginning back to what it waited for."""
+    """Traces the begin of an op back through the ops that it waited for."""
 
     def __init__(self, dispatch: DispatchPlan, lanes: list[int], ran: VirtualTimeline) -> None:
         graph = dispatch.graph
@@ -143,9 +153,9 @@ class _CriticalPath:
         self.reads, self.writes = _values(graph.read_ptr, graph.read), _values(graph.write_ptr, graph.write)
 
     def blame(self, x: int, since: float, stalls: dict[str, float]) -> None:
-        """Share the time from ``since`` to the beginning of ``x`` among the causes."""
+        """Distribute the time from ``since`` to the begin of ``x`` over the causes."""
         upto = self.ran.begin[x]
-        memory = False  # once bytes had to be given up, whatever that waited for is part of it
+        memory = False  # once an op waited for free bytes, all that happened earlier counts as that wait too
         while upto > since:
             waited = self._binding(x)
             if waited < 0:
@@ -159,7 +169,10 @@ class _CriticalPath:
             x, upto = waited, begin
 
     def _binding(self, x: int) -> int:
-        """The op whose end let ``x`` begin: the dependency that ended last, or the op before it in its lane."""
+        """Return the op whose end let ``x`` begin.
+
+        This is its last dependency to end, or the op before it in its lane.
+        """
         begin, end = self.ran.begin[x], self.ran.end
         last = max(self.after[self.ptr[x] : self.ptr[x + 1]], key=end.__getitem__, default=-1)
         if last >= 0 and end[last] >= begin:
@@ -169,7 +182,7 @@ class _CriticalPath:
 
 
 def _values(ptr: NDArray[np.int64], rows: NDArray[np.int64]) -> list[frozenset[int]]:
-    """The values of each op's accesses to the device's memory."""
+    """Return, for each op, the values that it accesses in the device's memory."""
     starts = ptr.tolist()
     table = rows[:, [0, 3]].tolist()
     return [

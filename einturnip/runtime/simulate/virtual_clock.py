@@ -1,4 +1,4 @@
-"""The state machine on a virtual clock: what a plan would take on a machine, without running it."""
+"""Runs the scheduler's state machine on a virtual clock, to predict the time of a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class VirtualTimeline:
-    """When each op began and ended on the virtual clock, and the order in which they ended. Units: seconds."""
+    """When each op began and ended on the virtual clock, and the order in which ops ended. Units: seconds."""
 
     makespan: float
     begin: Sequence[float]
@@ -30,10 +30,10 @@ class VirtualTimeline:
 
 @dataclass(frozen=True, slots=True)
 class SharedCores:
-    """Processors that ops share; ``asked``: the part of one that each op keeps busy, from 0 to 1."""
+    """Cores that ops share. ``demand``: the fraction of one core that each op uses, from 0 to 1."""
 
     number: int
-    asked: Sequence[float]
+    demand: Sequence[float]
 
 
 def run(
@@ -45,30 +45,31 @@ def run(
     in_order: bool = False,
     cores: SharedCores | None = None,
 ) -> VirtualTimeline:
-    """Run every op; ``seconds`` is what each takes.
+    """Run every op on the virtual clock. ``seconds``: the duration of each op on an idle machine.
 
-    ``cores``: what they share; while they ask for more cores than there are, all are slower alike.
+    ``cores``: while running ops demand more cores than there are, all of them slow down by the same factor. Then
+    ``done`` counts progress in seconds of an unshared core (processor sharing, as in a fluid model).
     """
     state = SchedulerState(graph, ranks, slots, lanes, in_order)
     begin, end = array("d", bytes(8 * len(graph))), array("d", bytes(8 * len(graph)))
-    running: list[tuple[float, int]] = []  # by how much the others have done by the time that they end
+    running: list[tuple[float, int]] = []  # heap of (value of ``done`` at which the op ends, op)
     order = array("i")
-    clock = done = asked = 0.0
+    clock = done = demand = 0.0
     launches = state.start()
     while True:
         for op in launches:
             begin[op] = clock
             heappush(running, (done + seconds[op], op))
             if cores is not None:
-                asked += cores.asked[op]
+                demand += cores.demand[op]
         if not running:
             return VirtualTimeline(clock, begin, end, order)
         until, op = heappop(running)
         if cores is None:
             clock = until
         else:
-            clock += (until - done) * max(1.0, asked / cores.number)
-            asked -= cores.asked[op]
+            clock += (until - done) * max(1.0, demand / cores.number)
+            demand -= cores.demand[op]
         done = until
         end[op] = clock
         order.append(op)
@@ -83,10 +84,10 @@ def simulate(
     cores: SharedCores | None = None,
     by_workers: Flags | None = None,
 ) -> tuple[float, Sequence[int]]:
-    """Makespan in seconds and the order in which ops end.
+    """Return the makespan in seconds and the order in which ops end.
 
-    ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots;
-    several devices share those that compute evenly. ``by_workers``: the transfers that threads which compute run.
+    ``seconds``: gives an op's duration (default: the plan's own estimate). The slots of a transfer lane share its
+    bandwidth; several devices divide the compute slots evenly. ``by_workers``: transfers that compute workers run.
     """
     planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
     shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]

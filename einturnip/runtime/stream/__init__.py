@@ -1,1 +1,1 @@
-"""Runs on devices with streams: ``driver`` issues ops, ``run`` sets up arenas and host memory."""
+"""Runs on devices with streams: ``driver`` issues ops, ``run`` divides host memory and starts a run."""

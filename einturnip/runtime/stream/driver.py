@@ -1,9 +1,12 @@
-"""A device's streams as an engine: ops are issued in the order the host chooses, and wait for each other by marks.
+"""StreamEngine: issues ops to the streams of devices; ops wait for each other by marks (CUDA events).
 
-An op is issued when all it depends on was: its stream follows the marks of those that have not ended. The host waits
-for nothing but room in the window (the state machine's slots), so what runs next is chosen late, and a dependency costs
-no round trip. A file's bytes pass through pinned memory: read there, then copied in; copied out there, then written.
-Several devices are streams of one engine: an op runs on the device whose bytes it writes, and follows marks of others.
+An op is issued as soon as all of its dependencies have been issued: its stream waits for the marks of those that have
+not ended. So a dependency costs no round trip to the host. The host only waits for a free slot of the state machine,
+which bounds the number of issued ops; therefore the order is decided late.
+
+Bytes of files pass through pinned host memory: a load reads into it, then copies to the device; a store copies from
+the device, then writes. With several devices, an op runs on the device whose bytes it writes, and its stream waits for
+the marks of other devices.
 """
 
 from __future__ import annotations
@@ -27,60 +30,69 @@ from einturnip.runtime.host.event_loop import OpEnded, OpIssued
 from einturnip.runtime.host.executor import TransferEnds
 
 STAGED_IN, STAGED_OUT = 3, 2
-"""Transfers by way of pinned memory that may be under way at once, if all were as large as the largest."""
+"""Transfers of the largest size for which pinned memory has space at the same time."""
 STAGING_GRANULE = 4096
+"""Alignment of transfers in pinned memory, in bytes."""
 
 
 def window(devices: Sequence[Device]) -> dict[Lane, int]:
-    """How many ops a device computes at once, and how many transfers all of them hold: no stream is to run dry."""
+    """Return the slots of each lane: issued kernels of one device, and transfers of all devices.
+
+    There are twice as many as can run at once, so that no stream becomes idle.
+    """
     n = len(devices)
     return {Lane.COMPUTE: 2 * devices[0].compute_streams, Lane.IN: 2 * STAGED_IN * n, Lane.OUT: 2 * STAGED_OUT * n}
 
 
 class DeviceArenas:
-    """The arenas of several devices, counted on from one to the next."""
+    """The arenas of several devices as one address space: device ``k`` begins at byte ``k * nbytes``."""
 
     def __init__(self, devices: Sequence[Device], nbytes: int) -> None:
         self._places = [device.places for device in devices]
         self._nbytes = nbytes
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
-        """See Places."""
+        """See ArenaArrays."""
         device, place = divmod(offset, self._nbytes)
         return self._places[device].array(place, shape, dtype)
 
 
-def staging_nbytes(graph: MemGraph, most: int) -> tuple[int, int]:
-    """Pinned bytes for transfers on their way in and out, if ``most`` may be taken.
+def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
+    """Return the pinned bytes for transfers in and for transfers out; together at most ``available``.
 
     Raises:
-        CapacityError: the largest transfers alone need more.
+        CapacityError: one transfer of the largest size in each direction needs more.
     """
     largest = [_largest(graph, lane) for lane in (Lane.IN, Lane.OUT)]
-    if sum(largest) > most:
+    if sum(largest) > available:
         raise CapacityError(
-            f"transfers pass through {format_size(sum(largest))} of host memory and {format_size(most)} are left for "
-            f"them. help: --host-memory {format_size(sum(largest))} or more",
+            f"transfers need {format_size(sum(largest))} of host memory as buffers, and {format_size(available)} are "
+            f"available. help: --host-memory {format_size(sum(largest))} or more",
             sum(largest),
         )
-    wanted = STAGED_IN * largest[0], STAGED_OUT * largest[1]
-    return wanted if sum(wanted) <= most else (most - largest[1], largest[1])
+    preferred = STAGED_IN * largest[0], STAGED_OUT * largest[1]
+    return preferred if sum(preferred) <= available else (available - largest[1], largest[1])
 
 
 def _largest(graph: MemGraph, lane: Lane) -> int:
-    """Bytes of the largest transfer between the arena and a file."""
+    """Return the bytes of the largest transfer between the arena and a file, in granules."""
     mine = np.array([kind.lane for kind in OpKind])[graph.kind] == lane
     ptr, rows = (graph.read_ptr, graph.read) if lane == Lane.IN else (graph.write_ptr, graph.write)
-    held_ptr, held = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
+    near_ptr, near = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
     ops = np.flatnonzero(mine)
     ops = ops[rows[ptr[ops], 0] != HOST]
-    largest = int(held[held_ptr[ops], 2].max(initial=0))
+    largest = int(near[near_ptr[ops], 2].max(initial=0))
     return -(-largest // STAGING_GRANULE) * STAGING_GRANULE
 
 
 @dataclass(slots=True)
 class _OpInFlight:
-    """An op on its way. ``end``: of its work on the stream; ``far``: of its work with a file."""
+    """An op that was started and has not ended.
+
+    ``begin``, ``end``: marks before and after its work on the stream. ``file_mark``: mark of its work with a file.
+    ``status``: number of the kernel's flag word on the device; -1 for none. ``staging``, ``array``: its bytes of pinned
+    memory.
+    """
 
     op: Op
     number: int
@@ -88,18 +100,19 @@ class _OpInFlight:
     stream: int = -1
     begin: StreamMark | None = None
     end: StreamMark | None = None
-    far: StreamMark | None = None
+    file_mark: StreamMark | None = None
     began: float = 0.0
     status: int = -1
     node: int = -1
-    room: Segment | None = None
-    array: Array | None = None  # in pinned memory
+    staging: Segment | None = None
+    array: Array | None = None
 
 
 class StreamEngine:
-    """See loop.Engine. The first ``host_nbytes`` of the first device's pinned bytes are the graph's tier HOST.
+    """The streams of one or more devices as an Engine.
 
-    That device also keeps the time, and its threads work with files for all.
+    The first ``host_nbytes`` pinned bytes of the first device are the graph's tier HOST; the buffers for transfers in
+    and out follow. The first device's clock is the engine's clock, and its threads access files for all devices.
     """
 
     def __init__(
@@ -110,24 +123,26 @@ class StreamEngine:
         self.device = devices[0]
         self._in_use = 0
         self.device.use()
-        self._ahead = [self.device.now() - device.now() for device in devices]  # of each device's clock
+        self._ahead = [self.device.now() - device.now() for device in devices]  # engine's clock less device's clock
         self._of = graph.op_devices()
         self._between = graph.between_devices()
         self.transfers = transfers
-        self._news: deque[OpEnded | OpIssued] = deque()
+        self._events: deque[OpEnded | OpIssued] = deque()
         self._flights: dict[int, _OpInFlight] = {}
         self._numbers = count()
-        self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream, what it was given and has not ended
-        self._touched: dict[int, int] = {}  # by unit, the last op that accumulated into it
+        self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream: issued ops that have not ended
+        self._last_of_unit: dict[int, int] = {}  # by unit: the last op that accumulated into it
         self._staging = [Arena(nbytes, STAGING_GRANULE) for nbytes in staging]
         self._begins = [graph.host_nbytes, graph.host_nbytes + staging[0]]
+        # A load passes from _to_read (waits for a buffer) through _reading (file) to a copy on its stream; a store from
+        # _to_issue (waits for a buffer) through a copy on its stream to _writing (file).
         self._to_read: deque[_OpInFlight] = deque()
         self._reading: deque[_OpInFlight] = deque()
         self._to_issue: deque[_OpInFlight] = deque()
         self._writing: deque[_OpInFlight] = deque()
         self._free = [list(range(2 * window(devices)[Lane.COMPUTE])) for _ in devices]
 
-    # --- what the loop asks ---
+    # --- the Engine interface ---
 
     def start(self, op: int) -> None:
         """See Engine."""
@@ -142,31 +157,31 @@ class StreamEngine:
             self._copy_out(flight, self._spilled(flight.op.writes[0].offset, flight.op.writes[0].nbytes))
         else:
             (self._to_read if kind.lane == Lane.IN else self._to_issue).append(flight)
-            self._go_on()
+            self._begin_waiting()
 
     def wait(self, timeout: float) -> OpEnded | OpIssued | None:
         """See Engine."""
         until = self.device.now() + timeout
-        while not self._news:
+        while not self._events:
             self._poll()
-            if self._news:
+            if self._events:
                 break
             if not self._flights:
                 raise InternalError("the device has nothing to do")
             if self.device.now() > until:
                 return None
             self.device.idle(timeout)
-        return self._news.popleft()
+        return self._events.popleft()
 
     def now(self) -> float:
         """See Engine."""
         return self.device.now()
 
     def close(self) -> None:
-        """See Engine. The devices are their owner's to close."""
+        """See Engine. The caller closes the devices."""
 
     def _on(self, device: int) -> Device:
-        """A device to give work to."""
+        """Make a device current and return it."""
         if device != self._in_use:
             self._in_use = device
             self.devices[device].use()
@@ -186,7 +201,7 @@ class StreamEngine:
                     device.copy(flight.stream, target, source, op.seconds)
         else:
             call = self.transfers.views.call(op)
-            self._begin(flight, self._quietest(flight))
+            self._begin(flight, self._compute_stream(flight))
             flight.status, flight.node = self._free[flight.device].pop(), call.node
             work = DeviceKernelCall(
                 call.einsum,
@@ -202,27 +217,27 @@ class StreamEngine:
         self._issued(flight)
 
     def _copy_in(self, flight: _OpInFlight, source: Array) -> None:
-        held = flight.op.writes[0]
+        near = flight.op.writes[0]
         self._begin(flight, Stream.IN)
-        place = self.transfers.views.bytes(held.offset, held.nbytes)
+        place = self.transfers.views.bytes(near.offset, near.nbytes)
         self._on(flight.device).copy_in(flight.stream, place, source, flight.op.seconds)
         self._issued(flight)
 
     def _copy_out(self, flight: _OpInFlight, target: Array) -> None:
-        held = flight.op.reads[0]
+        near = flight.op.reads[0]
         self._begin(flight, Stream.OUT)
-        place = self.transfers.views.bytes(held.offset, held.nbytes)
+        place = self.transfers.views.bytes(near.offset, near.nbytes)
         self._on(flight.device).copy_out(flight.stream, target, place, flight.op.seconds)
         self._issued(flight)
 
     def _begin(self, flight: _OpInFlight, stream: int) -> None:
-        """Have a stream wait for all that the op depends on, and mark where the op begins."""
+        """Make a stream wait for the op's dependencies on other streams, and mark the begin of the op."""
         op, device = flight.op, self._on(flight.device)
         before = list(op.after)
         if op.unit >= 0:  # ops of a unit exclude each other: they run in the order in which they are issued
-            before.append(self._touched.get(op.unit, -1))
-            self._touched[op.unit] = op.id
-        last: dict[tuple[int, int], _OpInFlight] = {}
+            before.append(self._last_of_unit.get(op.unit, -1))
+            self._last_of_unit[op.unit] = op.id
+        last: dict[tuple[int, int], _OpInFlight] = {}  # by stream, the last dependency: it ends after the others there
         for d in before:
             other = self._flights.get(d)
             if other is None or other.end is None or (other.device, other.stream) == (flight.device, stream):
@@ -240,61 +255,64 @@ class StreamEngine:
         flight.number = next(self._numbers)
         flight.end = self._on(flight.device).mark(flight.stream)
         self._order.setdefault((flight.device, flight.stream), deque()).append(flight)
-        self._news.append(OpIssued(flight.op.id))
+        self._events.append(OpIssued(flight.op.id))
 
-    def _quietest(self, flight: _OpInFlight) -> int:
-        """The compute stream to run on: one that ends with what the op waits for, else the one with the least to do."""
+    def _compute_stream(self, flight: _OpInFlight) -> int:
+        """Choose the compute stream of a kernel.
+
+        One whose last op it depends on, else the one with the fewest ops.
+        """
         k = flight.device
         streams = [Stream.COMPUTE + n for n in range(self.devices[k].compute_streams)]
         for stream in streams:
-            given = self._order.get((k, stream))
-            if given and given[-1].op.id in flight.op.after:
+            issued = self._order.get((k, stream))
+            if issued and issued[-1].op.id in flight.op.after:
                 return stream
         return min(streams, key=lambda stream: len(self._order.get((k, stream), ())))
 
-    # --- by way of pinned memory ---
+    # --- transfers through pinned memory ---
 
-    def _go_on(self) -> None:
-        """Begin what waited for room in pinned memory, or for bytes to be written."""
+    def _begin_waiting(self) -> None:
+        """Begin transfers that waited for a buffer, or for another op to write the bytes they read."""
         for _ in range(len(self._to_read)):
             flight = self._to_read.popleft()
-            if self._is_being_written(flight.op) or not self._take_room(flight):
+            if self._is_being_written(flight.op) or not self._take_buffer(flight):
                 self._to_read.append(flight)
                 continue
             op, array = flight.op, self._staged(flight)
             flight.began = self.device.now()
-            flight.far = self._on(0).on_host(Lane.IN, partial(self.transfers.read, op, array), op.seconds)
+            flight.file_mark = self._on(0).on_host(Lane.IN, partial(self.transfers.read, op, array), op.seconds)
             self._reading.append(flight)
-        while self._to_issue and self._take_room(self._to_issue[0]):
+        while self._to_issue and self._take_buffer(self._to_issue[0]):
             flight = self._to_issue.popleft()
             assert flight.array is not None
             self._copy_out(flight, flight.array)
 
-    def _take_room(self, flight: _OpInFlight) -> bool:
-        """Pinned bytes for what the op moves; False where there are none free."""
-        op, way = flight.op, flight.op.kind.lane - Lane.IN
-        nbytes = (op.writes[0] if way == 0 else op.reads[0]).nbytes
-        arena = self._staging[way]
-        flight.room = arena.take(arena.rounded(nbytes), op.id) if nbytes else None
-        if nbytes and flight.room is None:
+    def _take_buffer(self, flight: _OpInFlight) -> bool:
+        """Allocate pinned bytes for a transfer; return False if too few are free."""
+        op, direction = flight.op, flight.op.kind.lane - Lane.IN
+        nbytes = (op.writes[0] if direction == 0 else op.reads[0]).nbytes
+        arena = self._staging[direction]
+        flight.staging = arena.take(arena.rounded(nbytes), op.id) if nbytes else None
+        if nbytes and flight.staging is None:
             return False
-        start = self._begins[way] + (flight.room.offset if flight.room else 0)
+        start = self._begins[direction] + (flight.staging.offset if flight.staging else 0)
         flight.array = self.device.pinned[start : start + nbytes]
         return True
 
     def _staged(self, flight: _OpInFlight) -> Array:
-        """What the file's side of a transfer sees of the pinned bytes: an array that lies in them as in the arena."""
+        """Return the tile in pinned memory, with the strides and the offset that it has in the arena."""
         assert flight.array is not None
         op = flight.op
-        near = self.transfers.near(op)
-        held = op.writes[0] if op.kind.lane == Lane.IN else op.reads[0]
-        if not near.size:
-            return np.empty(near.shape, near.dtype)
-        start = address(near) - address(self.transfers.views.bytes(held.offset, held.nbytes))
-        return np.ndarray(near.shape, near.dtype, flight.array, start, near.strides)
+        tile = self.transfers.arena_side(op)
+        near = op.writes[0] if op.kind.lane == Lane.IN else op.reads[0]
+        if not tile.size:
+            return np.empty(tile.shape, tile.dtype)
+        start = address(tile) - address(self.transfers.views.bytes(near.offset, near.nbytes))
+        return np.ndarray(tile.shape, tile.dtype, flight.array, start, tile.strides)
 
     def _is_being_written(self, op: Op) -> bool:
-        """True where the bytes that a load or reload would read are still on their way to the file."""
+        """Return whether an op in flight still has to write the file bytes that a load or reload reads."""
         far = op.reads[0]
         for other in self._flights.values():
             if other.op.kind.lane != Lane.OUT:
@@ -308,33 +326,37 @@ class StreamEngine:
                 return True
         return False
 
-    # --- what has ended ---
+    # --- ops that end ---
 
     def _poll(self) -> None:
-        while self._reading and self._far_ended(self._reading[0]):
+        """Advance all ops whose present work has ended. Streams and file threads finish their work in order."""
+        while self._reading and self._file_work_ended(self._reading[0]):
             flight = self._reading.popleft()
             if flight.op.id in self._flights:
                 assert flight.array is not None
                 self._copy_in(flight, flight.array)
-        for given in self._order.values():
-            while given and self._stream_ended(given[0]):
-                given.popleft()
-        while self._writing and self._far_ended(self._writing[0]):
+        for issued in self._order.values():
+            while issued and self._stream_work_ended(issued[0]):
+                issued.popleft()
+        while self._writing and self._file_work_ended(self._writing[0]):
             flight = self._writing.popleft()
             if flight.op.id in self._flights:
                 self._end(flight, None)
 
-    def _far_ended(self, flight: _OpInFlight) -> bool:
-        """True where the op's work with a file has ended; it has failed where the op is over too."""
-        assert flight.far is not None
+    def _file_work_ended(self, flight: _OpInFlight) -> bool:
+        """Return whether the op's work with a file has ended.
+
+        If it failed, the op is ended here with the error.
+        """
+        assert flight.file_mark is not None
         try:
-            return self._on(0).ended(flight.far) is not None
+            return self._on(0).ended(flight.file_mark) is not None
         except Exception as error:
             self._end(flight, error)
             return True
 
-    def _stream_ended(self, flight: _OpInFlight) -> bool:
-        """True where the op's work on its stream has ended; whatever comes after it is begun."""
+    def _stream_work_ended(self, flight: _OpInFlight) -> bool:
+        """Return whether the op's work on its stream has ended. Then end the op, or begin writing to its file."""
         assert flight.begin is not None and flight.end is not None
         device, ahead = self._on(flight.device), self._ahead[flight.device]
         try:
@@ -342,17 +364,17 @@ class StreamEngine:
             if ended is None:
                 return False
             ended += ahead
-            if flight.far is None:
+            if flight.file_mark is None:
                 flight.began = (device.ended(flight.begin) or 0.0) + ahead
             if flight.status >= 0:
-                self.transfers.met(flight.node, device.met(flight.status))
+                self.transfers.record_flags(flight.node, device.fp_flags(flight.status))
         except Exception as error:
             self._end(flight, error)
             return True
         op = flight.op
         if op.kind.lane == Lane.OUT and op.writes[0].tier != HOST:
             array = self._staged(flight)
-            flight.far = self._on(0).on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
+            flight.file_mark = self._on(0).on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
             self._writing.append(flight)
         else:
             if self._between[op.id]:
@@ -363,19 +385,19 @@ class StreamEngine:
         return True
 
     def _end(self, flight: _OpInFlight, error: BaseException | None, ended: float | None = None) -> None:
-        """An op is over."""
+        """End an op: release its flag word and its buffer, and queue the event."""
         del self._flights[flight.op.id]
         if flight.status >= 0:
             self._free[flight.device].append(flight.status)
-        if flight.room is not None:
-            self._staging[flight.op.kind.lane - Lane.IN].release(flight.room, (), True)
-        self.transfers.name_sources(flight.op.id, error)
+        if flight.staging is not None:
+            self._staging[flight.op.kind.lane - Lane.IN].release(flight.staging, (), True)
+        self.transfers.locate_index(flight.op.id, error)
         thread = flight.stream - Stream.COMPUTE if flight.stream >= Stream.COMPUTE else 0
-        self._news.append(
+        self._events.append(
             OpEnded(flight.op.id, thread, flight.began, self.device.now() if ended is None else ended, error)
         )
-        self._go_on()
+        self._begin_waiting()
 
     def _spilled(self, offset: int, nbytes: int) -> Array:
-        """Bytes of the graph's tier HOST."""
+        """Return bytes of the graph's tier HOST, where values are offloaded to pinned memory."""
         return self.device.pinned[offset : offset + nbytes]

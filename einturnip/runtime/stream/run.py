@@ -1,4 +1,4 @@
-"""A memory graph on devices with streams: what lies where in host memory, and the run."""
+"""Runs a memory graph on devices; divides pinned host memory between spill and transfers."""
 
 from __future__ import annotations
 
@@ -21,42 +21,50 @@ from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, f
 from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, staging_nbytes, window
 
 PROCESS_NBYTES = 64 << 20
-"""What a run adds to the process beside pinned memory: threads, the plan, progress, the report."""
+"""Host memory that a run needs besides pinned memory: threads, the plan, progress, the report."""
 
 
 def pinned_limit(host_memory: int | None, resident: int) -> int:
-    """Bytes that may be pinned: what ``--host-memory`` leaves beside the process, else a quarter of what is free.
+    """Return the bytes that a run can pin.
+
+    That is ``host_memory`` less the process's own memory, or a quarter of the free memory.
+
+    ``host_memory``: the option ``--host-memory``; None if it is not given. ``resident``: bytes that the process uses.
 
     Raises:
-        CapacityError: the process alone takes as much.
+        CapacityError: the process alone needs all of ``host_memory``.
     """
     if host_memory is None:
         return available_memory() // 4
-    left = host_memory - resident - PROCESS_NBYTES
-    if left <= 0:
+    available = host_memory - resident - PROCESS_NBYTES
+    if available <= 0:
         needed = resident + PROCESS_NBYTES
         raise CapacityError(
             f"the process alone takes {format_size(needed)} of host memory, and --host-memory allows "
             f"{format_size(host_memory)}",
             needed,
         )
-    return left
+    return available
 
 
 def with_host_tier(graph: MemGraph, limit: int) -> tuple[MemGraph, tuple[int, int]]:
-    """The graph with offloads in host memory where they fit, and pinned bytes for transfers in and out beside them.
+    """Move spilled values to host memory as far as they fit; return also the buffers for transfers.
+
+    ``limit``: pinned bytes for values and buffers together. The buffers are the bytes for transfers in, and for
+    transfers out.
 
     Raises:
-        CapacityError: transfers alone need more.
+        CapacityError: transfers alone need more than ``limit``.
     """
     staging = staging_nbytes(graph, limit)
     return keep_on_host(graph, limit - sum(staging)), staging
 
 
 def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> DispatchPlan:
-    """How a policy has streams run a graph: freely by ``ranks``, or each lane in the serial order, come what may.
+    """Return the dispatch plan of the policy ``name`` for streams.
 
-    With ``double-buffering`` a transfer waits besides until the kernel before the one that it serves may start.
+    ``fixed`` and ``double-buffering`` run each lane in the serial order; the latter also delays each load until the
+    kernel before the one that reads it can start. Any other policy runs ready ops by ``ranks``.
     """
     match name:
         case "fixed":
@@ -68,7 +76,7 @@ def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> DispatchPlan:
 
 
 def memory_of(graph: MemGraph, devices: Sequence[Device]) -> ArenaArrays:
-    """The arenas of a run's devices as its ops see them."""
+    """Return the arenas of a run's devices as one address space."""
     return devices[0].places if len(devices) == 1 else DeviceArenas(devices, graph.device_nbytes)
 
 
@@ -82,7 +90,7 @@ def run_on_devices(
     stop: threading.Event | None = None,
     in_order: bool = False,
 ) -> RunTrace:
-    """Run every op; see ``loop.run_ops`` for what is raised."""
+    """Run every op; raises as ``event_loop.run_ops`` does."""
     of, slots = lanes(graph, window(devices))
     state = SchedulerState(graph, ranks, slots, of, in_order)
     return drive(state, StreamEngine(graph, devices, transfers, staging), transfers.describe, 1, tick, stop)
