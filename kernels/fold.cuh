@@ -1,23 +1,26 @@
-// Aggregations as states in registers: the state of nobody, a value folded in, two states together, the result.
-// V is the value's type, S the state's in registers. Memory holds a state as components of types of their own.
+// Aggregations as states in registers. Every state type has clear() (the neutral state), fold(f, value, place) and
+// combine(f, other). S is the type of a state's fields in registers; `a` and `b` are its components, which can have
+// other types in memory. f collects floating-point flags; `place` is the flat index of a value, for argmin and
+// argmax.
 #pragma once
 #include "scalar.cuh"
 
-// The shared memory that a launch asks for.
+// Declares the shared memory whose size a launch determines.
 #ifdef __CUDACC__
 #define EIN_DYNAMIC(name) extern __shared__ __align__(16) unsigned char name[];
 #endif
 
 namespace ein {
 
-template <class T> EIN T least() {
+// The lowest and the highest value of a type, the neutral elements of max and min.
+template <class T> EIN T lowest() {
   if constexpr (is_float<T>::value) return -infinity_(T());
   else if constexpr (is_cplx<T>::value) return {-infinity_(T().re), 0};
   else if constexpr (same<T, bool>::value) return false;
   else if constexpr (is_signed<T>::value) return (T)((u64)1 << (8 * sizeof(T) - 1));
   else return 0;
 }
-template <class T> EIN T greatest() {
+template <class T> EIN T highest() {
   if constexpr (is_float<T>::value) return infinity_(T());
   else if constexpr (is_cplx<T>::value) return {infinity_(T().re), 0};
   else if constexpr (same<T, bool>::value) return true;
@@ -39,13 +42,13 @@ template <class S> struct Prod {
 };
 template <class S> struct Max {
   S a;
-  EIN void clear() { a = least<S>(); }
+  EIN void clear() { a = lowest<S>(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = max(f, a, x); }
   template <class F> EIN void combine(F& f, const Max& o) { a = max(f, a, o.a); }
 };
 template <class S> struct Min {
   S a;
-  EIN void clear() { a = greatest<S>(); }
+  EIN void clear() { a = highest<S>(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = min(f, a, x); }
   template <class F> EIN void combine(F& f, const Min& o) { a = min(f, a, o.a); }
 };
@@ -61,7 +64,7 @@ struct All {
   template <class F> EIN void fold(F&, bool x, i64) { a = a && x; }
   template <class F> EIN void combine(F&, const All& o) { a = a && o.a; }
 };
-// A sum that counts its values.
+// A sum and the number of its values, for a mean whose count depends on data.
 template <class S> struct Counted {
   S a;
   i64 b;
@@ -69,11 +72,12 @@ template <class S> struct Counted {
   template <class F> EIN void fold(F& f, S x, i64) { a = add(f, a, x), b += 1; }
   template <class F> EIN void combine(F& f, const Counted& o) { a = add(f, a, o.a), b += o.b; }
 };
-// exp(x - top), and 1 where both are the same infinity.
+// exp(x - top), and 1 if both are the same infinity.
 template <class S> EIN S scaled(S x, S top) { return x == top ? (S)1 : exp_(x - top); }
+// a is the maximum so far, b the sum of exp(x - a) (Milakov and Gimelshein, 2018).
 template <class S> struct LogSumExp {
   S a, b;
-  EIN void clear() { a = least<S>(), b = 0; }
+  EIN void clear() { a = lowest<S>(), b = 0; }
   template <class F> EIN void fold(F& f, S x, i64) {
     S top = max(f, a, x);
     b = b * scaled(a, top) + scaled(x, top);
@@ -85,25 +89,26 @@ template <class S> struct LogSumExp {
     a = top;
   }
 };
-// The best value and its place; NaN before all, ties to the least place, -1 is nobody.
+// argmax and argmin: the best value a and its place b. NaN wins over all numbers, the lowest place wins ties; b is -1
+// if there is no value yet.
 template <class S, bool Greatest> struct Best {
   S a;
   i64 b;
   EIN void clear() {
-    a = Greatest ? least<S>() : greatest<S>();
+    a = Greatest ? lowest<S>() : highest<S>();
     b = -1;
   }
   EIN void take(S x, i64 place) {
     if (place < 0) return;
-    const bool was = nan(a), is = nan(x);
-    const bool better = is ? !was : !was && (Greatest ? before(a, x) : before(x, a));
-    const bool same_ = is ? was : !was && !before(a, x) && !before(x, a);
-    if (b < 0 || better || (same_ && place < b)) a = x, b = place;
+    const bool old_nan = nan(a), new_nan = nan(x);
+    const bool better = new_nan ? !old_nan : !old_nan && (Greatest ? before(a, x) : before(x, a));
+    const bool equal = new_nan ? old_nan : !old_nan && !before(a, x) && !before(x, a);
+    if (b < 0 || better || (equal && place < b)) a = x, b = place;
   }
   template <class F> EIN void fold(F&, S x, i64 place) { take(x, place); }
   template <class F> EIN void combine(F&, const Best& o) { take(o.a, o.b); }
 };
-// At most one value counts: that one.
+// The one value that a key selects, if any.
 template <class S> struct Pick {
   S a;
   bool hit;
@@ -114,8 +119,11 @@ template <class S> struct Pick {
   }
 };
 
-// All threads of a row of a block (numbers `mine` of `count`, a power of two) put their states together, in one order.
-template <class S, class F> EIN void together(F& f, S& state, unsigned char* shared, int thread, int step, int mine, int count) {
+// Combines the states of `count` threads (a power of two) by a tree in shared memory, always in the same order. Each of
+// them gets the result. `mine` is the number of the calling thread among them, `thread` its number in the block, and
+// `step` the distance of their numbers in the block.
+template <class S, class F> EIN
+void combine_threads(F& f, S& state, unsigned char* shared, int thread, int step, int mine, int count) {
   S* all = (S*)shared;
   if (count == 1) return;
   all[thread] = state;

@@ -1,23 +1,30 @@
-// What streaming regions need beside the folds: sums that follow a maximum, and news of what was read.
+// Functions for region and product kernels, in addition to fold.cuh: corrections of states that depend on another
+// state, and floating-point flags from results.
+//
+// These kernels do not check each operation for NaN and infinity, which would be slow. They record whether a value read
+// was NaN or infinite, and check only the results: a NaN or infinity is reported if no special value was read.
 #pragma once
 #include "fold.cuh"
 
 namespace ein {
 
-// A sum whose terms hold exp(coefficient * m) as a factor, when m moves from a to b; of an infinite m it has no term.
+// Corrects a sum whose terms have the factor exp(coefficient * m) when m changes from a to b (online softmax). If a is
+// infinite, the sum has no terms yet.
 template <class T, class M> EIN void rescale(T& total, M a, M b, T coefficient) {
   if (a == b) return;
   const T factor = infinite(a) ? (T)0 : exp_(coefficient * (T)(b - a));
   total = factor == 0 ? (T)0 : total * factor;
 }
 
-// A sum of squares about a mean of `count` values, when the mean's sum and count move.
-template <class T, class M> EIN void shift(T& total, M before, i64 count, M after, i64 now, T coefficient) {
-  const M gap = after / (M)(now > 0 ? now : 1) - before / (M)(count > 0 ? count : 1);
+// Corrects a sum of squared deviations from a mean when the mean's sum and count change from (before, count) to (after,
+// new_count) (Chan, Golub and LeVeque, 1979).
+template <class T, class M> EIN void shift(T& total, M before, i64 count, M after, i64 new_count, T coefficient) {
+  const M gap = after / (M)(new_count > 0 ? new_count : 1) - before / (M)(count > 0 ? count : 1);
   total += coefficient * (T)count * (T)(gap * gap);
 }
 
-// A sum and its rounding errors, which are added up separately. Source: Knuth, The Art of Computer Programming 2, 4.2.2.
+// Adds x to a sum, and the rounding error of this addition to `error` (compensated summation). Source: Knuth, The
+// Art of Computer Programming 2, 4.2.2.
 template <class T> EIN void add_exactly(T& total, T& error, T x) {
   Quiet f;
   const T made = add(f, total, x), part = sub(f, made, total);
@@ -25,20 +32,20 @@ template <class T> EIN void add_exactly(T& total, T& error, T x) {
   total = made;
 }
 
-// The sum, corrected at the end.
+// Adds the accumulated rounding errors to a sum.
 template <class T> EIN void add_error(T& total, T error) {
   Quiet f;
   total = add(f, total, error);
 }
 
-// A number that is read; whether any was NaN (1) or infinite (2).
-template <class T> EIN T look(unsigned& seen, T x) {
+// Returns a value that was read, and records in `seen` whether it is NaN (1) or infinite (2).
+template <class T> EIN T record_special(unsigned& seen, T x) {
   if (!finite_(x)) seen |= nan(x) ? 1 : 2;
   return x;
 }
 
-// What a result tells where no NaN, or nothing infinite, was read.
-template <class F, class T> EIN void tell(F& f, T x, unsigned read) {
+// Reports a result that is NaN or infinite, if no NaN or infinite value was read.
+template <class F, class T> EIN void report_special(F& f, T x, unsigned read) {
   if (!finite_(x)) f.note(nan(x) ? (read ? 0 : INVALID) : read ? 0 : OVERFLOW_);
 }
 

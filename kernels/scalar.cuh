@@ -1,5 +1,6 @@
-// The language's element types and scalar operators, as NumPy computes them. Includes nothing, so any compiler of CUDA
-// C++ takes it; the few instructions that C++ lacks stand under __CUDACC__ with their equals beside them.
+// The language's element types and scalar operators, with the results of NumPy. It includes no other header, so that
+// any C++ compiler accepts it. Code under __CUDACC__ uses instructions of the GPU; #else has the same functions in
+// plain C++, for tests on a CPU.
 #pragma once
 
 namespace ein {
@@ -63,9 +64,11 @@ template <class T> EIN bool is_nonzero(T x) { return x != T(0); }
 template <class T> EIN bool is_nonzero(cplx<T> x) { return x.re != 0 || x.im != 0; }
 template <class T> EIN bool infinite(T x) { return !finite_(x) && !nan(x); }
 
-// --- what happened -------------------------------------------------------------------------------------------------
+// --- floating-point flags ------------------------------------------------------------------------------------------
 
-// A NaN that comes of no NaN is INVALID, an infinity that comes of finite numbers an OVERFLOW, by zero a DIVIDE.
+// GPUs have no status register, so operators check their results. A NaN from operands without NaN is INVALID; an
+// infinity from finite operands is OVERFLOW_, or DIVIDE if the divisor is zero. Operators take the collector as first
+// argument.
 struct Watch {
   unsigned seen;
   EIN void note(unsigned b) { seen |= b; }
@@ -77,6 +80,7 @@ struct Watch {
   }
 };
 
+// Collects nothing.
 struct Quiet {
   EIN void note(unsigned) {}
   template <class R, class A> EIN void check(R, A) {}
@@ -140,7 +144,8 @@ EIN bool nan(bfloat_t x) { return nan(widen(x)); }
 EIN bool finite_(half_t x) { return finite_(widen(x)); }
 EIN bool finite_(bfloat_t x) { return finite_(widen(x)); }
 
-// Floats to integers as x86 does: what does not fit is the least number, of 32 bits or 64, cut to size.
+// Converts floats to integers as x86 does: a value out of range becomes the lowest number of 32 or 64 bits, truncated
+// to the target's size.
 template <class I, class F, class X> EIN I to_integer(F& f, X x) {
   if (sizeof(I) == 8 && !is_signed<I>::value) {
     const X half_range = (X)9223372036854775808.0;
@@ -222,7 +227,7 @@ template <class T, class F, class X> EIN T to(F& f, X x) {
   else return Convert<T>::of(f, x);
 }
 
-// --- functions of C, by overload -----------------------------------------------------------------------------------
+// --- functions of C, overloaded for float and double ---------------------------------------------------------------
 
 #define EIN_C(name, c) \
   EIN float name(float x) { return c##f(x); } \
@@ -282,7 +287,7 @@ template <class F, class T> EIN void divided_by(F& f, T r, T a, T b) {
   else if (finite_(a)) f.note(b == 0 ? DIVIDE : OVERFLOW_);
 }
 template <class F, class T> EIN T div(F& f, T a, T b) {
-  if constexpr (is_cplx<T>::value) {  // Smith's way
+  if constexpr (is_cplx<T>::value) {  // Smith's algorithm (1962)
     T r;
     auto p = fabs_(b.re), q = fabs_(b.im);
     if (p >= q) {
@@ -516,7 +521,7 @@ template <class F, class T> EIN T tan(F& f, T x) {
 }
 template <class F, class T> EIN T erf(F&, T x) { return erf_(x); }
 template <class F, class T> EIN T gelu(F&, T x) { return (T)0.5 * x * (1 + erf_(x * (T)0.70710678118654752440)); }
-template <class F, class T> EIN T sigmoid(F&, T x) {  // where exp overflows, 0 is the limit: no warning is due
+template <class F, class T> EIN T sigmoid(F&, T x) {  // no flag if exp overflows, since the result 0 is right
   Quiet q;
   return div(q, one<T>(), add(q, exp(q, neg(q, x)), one<T>()));
 }
@@ -574,12 +579,14 @@ EIN i64 floor_div(i64 a, i64 b) { return a / b - (a % b != 0 && (a < 0) != (b < 
 EIN i64 floor_mod(i64 a, i64 b) { return a - floor_div(a, b) * b; }
 EIN i64 clamp(i64 a, i64 size) { return a < 0 ? 0 : a >= size ? size - 1 : a; }
 
-// Where a key's value lies outside its label: the first point wins, as its number in the tile.
+// Returns whether the value of a key is in range. If not, stores the number of the point in the tile, `place`; the
+// lowest one wins.
 EIN bool inside(i64 value, i64 size, i64 place, u64* status) {
   if (value >= 0 && value < size) return true;
   atomicMin(status + 1, (u64)place);
   return false;
 }
+// Adds a thread's flags to the status record.
 EIN void report(u64* status, unsigned seen) {
   if (seen) atomicOr(status, (u64)seen);
 }

@@ -1,5 +1,9 @@
-// Rows sorted by the number of their group, those of one group as they were: four bits at a time, each thread with
-// neighbouring rows of its own. No atomics, so the order hangs on nothing but the rows.
+// A stable radix sort of rows by the number of their group, four bits per pass. Each thread sorts consecutive rows of
+// its own. There are no atomic operations, so the order depends on the rows alone.
+//
+// A pass has three launches: count_digits counts each digit in each thread's rows; scan_counts turns the counts,
+// ordered by digit and then by thread, into positions (an exclusive prefix sum); place_rows moves the rows to these
+// positions.
 #pragma once
 #include "fold.cuh"
 
@@ -7,7 +11,7 @@ namespace ein {
 
 enum { DIGIT_BITS = 4, DIGITS = 16 };
 
-// How many rows of each thread have each digit: counts[digit * threads + thread].
+// Counts the rows of each thread with each digit: counts[digit * threads + thread].
 EIN void count_digits(const unsigned* keys, unsigned* counts, i64 n, i64 share, i64 threads, int shift) {
   const i64 thread = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (thread >= threads) return;
@@ -17,7 +21,7 @@ EIN void count_digits(const unsigned* keys, unsigned* counts, i64 n, i64 share, 
   for (int d = 0; d < DIGITS; d++) counts[d * threads + thread] = own[d];
 }
 
-// Each count becomes the sum of those before it; one block of 256 threads.
+// Replaces each count by the sum of the counts before it. Runs as one block of 256 threads.
 EIN void scan_counts(unsigned* counts, i64 n) {
   __shared__ unsigned sums[256];
   const i64 share = (n + 255) / 256, begin = threadIdx.x * share;
@@ -34,6 +38,7 @@ EIN void scan_counts(unsigned* counts, i64 n) {
   }
 }
 
+// Moves each key and row to its position in the order of this pass.
 EIN void place_rows(const unsigned* keys, const unsigned* rows, unsigned* to_keys, unsigned* to_rows, unsigned* counts,
                     i64 n, i64 share, i64 threads, int shift) {
   const i64 thread = blockIdx.x * (i64)blockDim.x + threadIdx.x;
@@ -47,7 +52,7 @@ EIN void place_rows(const unsigned* keys, const unsigned* rows, unsigned* to_key
   }
 }
 
-// The first of n sorted keys that is not less.
+// Returns the position of the first of n sorted keys that is not less than `key`.
 EIN i64 first_not_less(const unsigned* keys, i64 n, i64 key) {
   i64 lo = 0, hi = n;
   while (lo < hi) {

@@ -104,7 +104,7 @@ def _measured(folder: Path, times: int, found: list[CalibrationRound]) -> Iterat
     from einturnip.core.process_limits import others_seconds, usable_cores
     from einturnip.devices.calibrate import contention, fault_seconds, memory_rate, point_rates, product_table
     from einturnip.devices.calibrate_files import file_rates
-    from einturnip.devices.calibrate_kernels import keyed_rates, turn_times
+    from einturnip.devices.calibrate_kernels import keyed_rates, python_times
     from einturnip.ir.dtypes import C64, C128, F32, F64
 
     workers, seconds = usable_cores(), 0.001 * times
@@ -116,7 +116,7 @@ def _measured(folder: Path, times: int, found: list[CalibrationRound]) -> Iterat
     by_dtype = ((d.numpy.name, product_table(d, seconds / 4)) for d in (F32, F64, C64, C128))
     products = tuple((name, tuple(multiplying * x for x in table)) for name, table in by_dtype)
     yield "kernels and memory"
-    turns = turn_times(workers, 10 * seconds)
+    turns = python_times(workers, 10 * seconds)
     machine_so_far = Machine(
         workers=workers, points=tuple(points.items()), turns=tuple(turns.items()), products=products
     )

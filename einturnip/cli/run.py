@@ -134,7 +134,7 @@ def command(
         from einturnip.cli.output_lines import columns, show_lines
         from einturnip.report.analyze import analyse, analysed
 
-        click.echo(f"on {job.planned.device.told}")
+        click.echo(f"on {job.planned.device.description}")
         show_lines([(), *analysed(analyse(job.planned, report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 

@@ -1,7 +1,8 @@
-"""The rates of array operations, matrix products and memory.
+"""Measures the rates of array operations, matrix products and memory.
 
-Plans run with a kernel on every core, which share the caches, the memory and, on some machines, the arithmetic: how
-much longer an operation takes then is measured on long ones, since short ones would only fight for Python's lock.
+Plans run a kernel on every core, and the cores share caches, memory and, on some machines, arithmetic units.
+``contention`` measures how much longer operations take then. It uses long operations, because with short ones the
+threads would mainly wait for Python's lock.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array, first_along, flat_arg, mask_type, operation
 
 Run = Callable[[], object]
-POINTS = 1 << 16  # of one call, as many as a kernel's blocks have
-_SPREAD = 0.02  # seconds; two threads that were just started may take turns on one processor as long
-_COPIED = 16 << 20  # bytes; no cache holds them for long
+POINTS = 1 << 16  # of one call: the size of a kernel's blocks
+_SETTLE_SECONDS = 0.02  # time after which the system has moved two new threads from one core to two
+_COPIED_NBYTES = 16 << 20  # larger than a core's caches
 _FLOATS = ("float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 _INTEGERS = ("int32", "int64")
@@ -52,20 +53,23 @@ _CONVERSIONS = (
 
 
 def seconds_in_parallel(make: Callable[[int], Run], workers: int, seconds: float, waits: bool = False) -> float:
-    """Seconds of one call while ``workers`` threads call at once, each what ``make`` made it; after one call each.
+    """Return the seconds of one call while ``workers`` threads call at the same time.
 
-    Seconds of the processor, which other programs do not take part in; those of a clock with ``waits``, where what
-    threads wait for each other counts.
+    Each thread first makes a warm-up call.
+
+    ``make``: returns the function that a worker calls. ``seconds``: duration of the measurement. ``waits``: measure
+    wall time, which includes the time that threads wait for each other, instead of CPU time, which other programs do
+    not affect.
     """
     clock = time.perf_counter if waits else time.thread_time
-    counts, taken = _together(make, workers, seconds, clock)
+    counts, taken = _run_in_parallel(make, workers, seconds, clock)
     return sum(t / n for t, n in zip(taken, counts, strict=True)) / workers
 
 
-def _together(
+def _run_in_parallel(
     make: Callable[[int], Run], workers: int, seconds: float, clock: Callable[[], float]
 ) -> tuple[list[int], list[float]]:
-    """Of each worker its calls, and the seconds that they took by ``clock``."""
+    """Return the number of calls of each worker, and their seconds by ``clock``."""
     counts, taken = [0] * workers, [0.0] * workers
     gate = threading.Barrier(workers)
     runs = [make(w) for w in range(workers)]
@@ -95,26 +99,26 @@ def _together(
 
 
 def settle_threads(run: Run) -> None:
-    """Keep a new thread busy for a moment: until then two of them may stand on one processor."""
-    until = time.perf_counter() + _SPREAD
+    """Keep a new thread busy until the system has moved it to a core of its own."""
+    until = time.perf_counter() + _SETTLE_SECONDS
     while time.perf_counter() < until:
         run()
 
 
 @contextlib.contextmanager
 def copying_threads(workers: int) -> Iterator[None]:
-    """So many threads copy memory meanwhile, as processors do that are busy in a run."""
+    """Run ``workers`` threads that copy memory within the context, as the other cores do in a run."""
     over = threading.Event()
 
     def copy() -> None:
-        source, target = np.ones((2, _COPIED), np.uint8)
+        source, target = np.ones((2, _COPIED_NBYTES), np.uint8)
         while not over.is_set():
             np.copyto(target, source)
 
     threads = [threading.Thread(target=copy) for _ in range(workers)]
     for thread in threads:
         thread.start()
-    time.sleep(_SPREAD if threads else 0.0)
+    time.sleep(_SETTLE_SECONDS if threads else 0.0)
     try:
         yield
     finally:
@@ -124,20 +128,23 @@ def copying_threads(workers: int) -> Iterator[None]:
 
 
 def point_rates(seconds: float) -> dict[str, float]:
-    """Seconds a point of array operations in one thread, by ``name.dtype``; each is measured for about ``seconds``."""
+    """Return the seconds per point of array operations in one thread, by ``name.dtype``.
+
+    ``seconds``: approximate duration of each measurement.
+    """
     empty = seconds_in_parallel(lambda w: _call(np.add, [np.zeros(1, "f4")] * 2, np.zeros(1, "f4")), 1, seconds)
     found = {}
     for name, make, points in _operations():
-        least = min(seconds_in_parallel(make, 1, seconds / 4) for _ in range(4))
-        found[name] = max(least - empty, least / 10) / points
+        shortest = min(seconds_in_parallel(make, 1, seconds / 4) for _ in range(4))
+        found[name] = max(shortest - empty, shortest / 10) / points
     return found
 
 
 def _numbers(dtype: str, n: int = POINTS) -> Array:
-    """Numbers between 1/2 and 1, or small whole ones: no operation meets its slow cases."""
+    """Return numbers between 1/2 and 1, or small integers, for which no operation takes a slow path."""
     rng = np.random.default_rng(n)
     if dtype == "bool":
-        return np.arange(n) % 512 < 200  # in runs, as masks are
+        return np.arange(n) % 512 < 200  # long runs of equal values, as in masks
     if dtype.startswith("int"):
         return rng.integers(1, 9, n).astype(dtype)
     return rng.uniform(0.5, 1.0, n).astype(BF16.numpy if dtype == "bfloat16" else dtype)
@@ -148,7 +155,7 @@ def _call(run: Callable[..., Any], arguments: list[Any], out: Array) -> Run:
 
 
 def _operations() -> Iterator[tuple[str, Callable[[int], Run], int]]:
-    """Name, what makes a call of it on arrays of its own, and the points of a call."""
+    """Yield each operation's name, a function that makes a call on new arrays, and its points."""
     for dtypes, names, count in (
         (_FLOATS, _UNARY, 1),
         (_FLOATS, _BINARY, 2),
@@ -194,7 +201,7 @@ def _made(name: str, arguments: tuple[str, ...], out: str) -> Callable[[int], Ru
 
 
 def _transposed(dtype: str) -> Callable[[int], Run]:
-    """Blocks of a matrix, one after the other, as tiles are read: none is in a cache."""
+    """Gather transposed blocks of a matrix, one after another, as tiles are read: no block is in a cache."""
 
     def make(_: int) -> Run:
         side, run = math.isqrt(POINTS), operation("gather")
@@ -207,11 +214,11 @@ def _transposed(dtype: str) -> Callable[[int], Run]:
 
 
 def _folds() -> Iterator[tuple[str, Callable[[int], Run], int]]:
-    """Reductions along rows and columns, and where an extremum stands."""
+    """Yield reductions along rows and columns, and searches for the index of an extremum."""
     for dtype in (*_FLOATS, "int64", "complex64"):
         for op in ("sum", "max", "prod") if dtype in _FLOATS else ("sum",):
-            for way, axis in (("inner", 1), ("outer", 0)):
-                yield f"reduce.{FOLDS[op].__name__}.{way}.{dtype}", _fold(FOLDS[op], dtype, axis), POINTS
+            for place, axis in (("inner", 1), ("outer", 0)):
+                yield f"reduce.{FOLDS[op].__name__}.{place}.{dtype}", _fold(FOLDS[op], dtype, axis), POINTS
     yield "reduce.logical_or.inner.bool", _fold(FOLDS["any"], "bool", 1), POINTS
     for dtype in _FLOATS:
         yield f"flat_arg.{dtype}", _flat(dtype), POINTS
@@ -248,39 +255,42 @@ def _first(dtype: str) -> Callable[[int], Run]:
 
 
 def contention(workers: int, seconds: float) -> tuple[float, float]:
-    """How many times longer long array operations and products take while all workers are at them."""
+    """Return the factors by which long array operations and products slow down when all workers run them."""
 
     def ratio(make: Callable[[int], Run]) -> float:
-        turns = [
+        rounds = [
             (seconds_in_parallel(make, 1, seconds / 3), seconds_in_parallel(make, workers, seconds / 3))
             for _ in range(5)
         ]
-        return max(1.0, min(busy for _, busy in turns) / min(alone for alone, _ in turns))
+        return max(1.0, min(parallel for _, parallel in rounds) / min(single for single, _ in rounds))
 
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         return ratio(_plain("exp", "float64", 1)), ratio(_products(F32, workers)(512, 512, 512))
 
 
 def product_table(dtype: DType, seconds: float) -> tuple[float, ...]:
-    """Seconds of products (m, k) by (k, n) that add to what is there, for all m, n, k of SIDES, in one thread."""
+    """Return the seconds of accumulating products in one thread.
+
+    The products are (m, k) by (k, n), for all m, n, k in SIDES.
+    """
     make = _products(dtype, 1)
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         return tuple(seconds_in_parallel(make(m, n, k), 1, seconds) for m in SIDES for n in SIDES for k in SIDES)
 
 
 def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[[int], Run]]:
-    """Makes products of some size, in each worker of matrices of its own."""
+    """Return a function that makes products of a size, with separate matrices for each worker."""
     largest, numpy = SIDES[-1], dtype.numpy
-    held = [tuple(np.full(largest * largest, 0.5, numpy) for _ in range(3)) for _ in range(workers)]
+    matrices = [tuple(np.full(largest * largest, 0.5, numpy) for _ in range(3)) for _ in range(workers)]
     multiply = product(numpy, 1.0)
     scratch = [np.zeros(largest * largest, numpy) for _ in range(workers if multiply.scratch else 0)]
 
     def make(m: int, n: int, k: int) -> Callable[[int], Run]:
         def of(w: int) -> Run:
-            a, b, c = (x.ctypes.data for x in held[w])
-            room = scratch[w].ctypes.data if scratch else 0
+            a, b, c = (x.ctypes.data for x in matrices[w])
+            work = scratch[w].ctypes.data if scratch else 0
             left, right, out = MatrixOperand(a, k, 1), MatrixOperand(b, n, 1), MatrixOperand(c, n, 1)
-            return lambda: multiply(m, n, k, left, right, 1, out, room)
+            return lambda: multiply(m, n, k, left, right, 1, out, work)
 
         return of
 
@@ -288,15 +298,24 @@ def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[
 
 
 def memory_rate(workers: int, seconds: float, nbytes: int = 32 << 20) -> float:
-    """Bytes a second that each worker copies between buffers larger than the caches, while the others do too."""
-    held = [tuple(np.ones(nbytes, np.uint8) for _ in range(2)) for _ in range(workers)]
+    """Return the bytes/s that each worker copies while all workers copy.
+
+    The buffers are larger than the caches.
+    """
+    pairs = [tuple(np.ones(nbytes, np.uint8) for _ in range(2)) for _ in range(workers)]
     return nbytes / min(
-        seconds_in_parallel(lambda w: lambda: np.copyto(held[w][0], held[w][1]), workers, seconds / 3) for _ in range(3)
+        seconds_in_parallel(lambda w: lambda: np.copyto(pairs[w][0], pairs[w][1]), workers, seconds / 3)
+        for _ in range(3)
     )
 
 
 def fault_seconds(workers: int, nbytes: int = 256 << 20) -> float:
-    """Seconds a byte that the first touch of fresh memory by all workers takes beside the writing; the less of two."""
+    """Return the seconds per byte of page faults.
+
+    That is the first write to new memory by all workers, less a second write.
+
+    Returns the smaller of two measurements.
+    """
     return min(_fault_seconds(workers, nbytes) for _ in range(2))
 
 

@@ -1,4 +1,7 @@
-"""The rates of one folder's disk, by the stores that runs use: outputs, spill file, inputs cold, cached, strided."""
+"""Measures the rates of a folder's disk with the sinks and sources of runs.
+
+Outputs, spill file, and inputs: cold, in the page cache, and in short strided runs of bytes.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,29 @@ from einturnip.storage.io.spill_file import SpillFile
 from einturnip.storage.open import open_sink, open_source
 from einturnip.storage.types import Region
 
-READERS = 2  # as runs have
+READERS = 2  # reading threads, as in a run
 _TILE = 4 << 20
-_APART = 12  # tiles that each reader fills in turn: an arena is larger than the caches
-_COLUMNS, _SHORT = 1024, 64  # of a strided read: runs of a page, and those of which the bytes hardly count
-# The first bytes written after a while take pages that a virtual machine's host may have to find: ten times as long.
-# Those that were just given up are written three times as fast as others.
+_BUFFERS = 12  # tiles that each reader fills cyclically: like an arena, larger than the caches
+_COLUMNS, _SHORT = 1024, 64  # numbers in a run of a strided read: a page; so few that the bytes take no time
 _ROUNDS = 3
-Turns: TypeAlias = Sequence[Iterator[int]]
+"""Measurements whose median counts.
+
+The first bytes written after a pause can need pages from the host of a virtual machine and then take ten times as long;
+pages that were just freed are written three times as fast as others.
+"""
+BufferCycles: TypeAlias = Sequence[Iterator[int]]
+"""By reader, the numbers of the buffers that it fills, repeated without end."""
 
 
 def file_rates(folder: str | os.PathLike[str], nbytes: int, workers: int = 1) -> dict[str, float]:
-    """Rates by the names that Machine has for them, from files of ``nbytes`` that are gone when this returns.
+    """Return rates by the names of Machine's fields, measured with temporary files of ``nbytes``.
 
-    All ``workers`` are busy, as in a run: those that nothing else is done on copy memory.
+    All ``workers`` are busy, as in a run: those that do not read or write copy memory.
 
-    Units: bytes/s, seconds, parts of a core.
+    Units: bytes/s, seconds, fractions of a core.
 
     Raises:
-        OSError, StoreError: the folder cannot be written, or its disk has no room.
+        OSError, StoreError: the folder cannot be written, or its disk is full.
     """
     own = f".einturnip-calibrate-{os.getpid()}-{secrets.token_hex(4)}"
     paths = [Path(folder) / f"{own}-{k}.npy" for k in range(_ROUNDS)]
@@ -51,8 +58,8 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int, workers: int = 1) ->
     rows = _TILE // (4 * width)
     tiles: list[Region] = [((at, min(at + rows, height)), (0, width)) for at in range(0, height, rows)]
     try:
-        with mmap.mmap(-1, _APART * READERS * _TILE) as memory:
-            whole = np.frombuffer(memory, np.float32).reshape(_APART * READERS, rows, width)
+        with mmap.mmap(-1, _BUFFERS * READERS * _TILE) as memory:
+            whole = np.frombuffer(memory, np.float32).reshape(_BUFFERS * READERS, rows, width)
             whole[...] = 1
             with copying_threads(workers - 1):
                 wrote = [_write(path, whole, tiles, (height, width)) for path in paths]
@@ -85,7 +92,7 @@ def _write(
 
 
 def _core(busy: float, seconds: float) -> float:
-    """The part of a core that a thread kept busy."""
+    """Return the fraction of a core that a thread used."""
     return min(1.0, max(0.01, busy / seconds))
 
 
@@ -95,24 +102,24 @@ def _read(
     tiles: Sequence[Region],
     shape: tuple[int, int],
 ) -> dict[str, float]:
-    """Cold, cached, and in runs of a page: the first quarter of the rows.
+    """Measure reads from the disk, from the page cache, and in short strided runs.
 
-    Where the page cache cannot be dropped, since the "disk" is memory, cold is what cached is: so nothing else may
-    tell the two apart, and the file is read once before.
+    If the "disk" is memory, the page cache cannot be dropped, and cold reads have the rate of cached ones. The file is
+    read once before, so that cold and cached reads differ in nothing but the page cache.
     """
     source = open_source(os.fspath(path), "calibrate")
     assert isinstance(source, FileSource)
     nbytes = 4 * shape[0] * shape[1]
 
-    turns = _turns(len(buffers))
-    near = _turns(max(READERS, min(len(buffers), int(cache_nbytes()) // (4 * _TILE))))
+    cycles = _buffer_cycles(len(buffers))
+    near = _buffer_cycles(max(READERS, min(len(buffers), int(cache_nbytes()) // (4 * _TILE))))
 
-    def read(region: Region, reader: int, turns: Turns = turns) -> None:
-        room = buffers[next(turns[reader])].reshape(-1)[: _points(region)]
-        source.read(region, room.reshape([b - a for a, b in region]))
+    def read(region: Region, reader: int, cycles: BufferCycles = cycles) -> None:
+        buffer = buffers[next(cycles[reader])].reshape(-1)[: _points(region)]
+        source.read(region, buffer.reshape([b - a for a, b in region]))
 
     def strips(columns: int) -> list[Region]:
-        """The first rows of four columns of tiles, in runs of so many numbers."""
+        """Return regions of the first half of the rows, in runs of ``columns`` numbers, at four columns."""
         rows = [(at, min(at + 512, shape[0] // 2)) for at in range(0, shape[0] // 2, 512)]
         return [(r, (at, at + columns)) for at in range(0, 4 * _COLUMNS, _COLUMNS) for r in rows]
 
@@ -120,12 +127,15 @@ def _read(
         os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def each(seconds: float, regions: Sequence[Region], whole: float) -> float:
-        """Seconds of a run beside its bytes, where all bytes take so many in tiles."""
+        """Return the latency of a run: its seconds beyond those of its bytes.
+
+        ``whole``: seconds of the whole file.
+        """
         runs = sum(b - a for (a, b), _ in regions)
         return (seconds - 4 * sum(map(_points, regions)) * whole / nbytes) / runs
 
     def alone() -> float:
-        """Seconds of one page that is read by itself."""
+        """Return the seconds to read a single page."""
         rows = range(0, shape[0], max(1, shape[0] // 64))
         begin = time.perf_counter()
         for row in rows:
@@ -138,7 +148,7 @@ def _read(
         forget()
         cold, busy = _timed(read, tiles)
         cached, _ = _timed(read, tiles)
-        inside = min(_timed(partial(read, turns=near), tiles)[0] for _ in range(2))
+        inside = min(_timed(partial(read, cycles=near), tiles)[0] for _ in range(2))
         _timed(read, strips(_SHORT))
         run = max(1e-7, each(_timed(read, strips(_SHORT))[0], strips(_SHORT), cached))
         source.release(((0, shape[0]), (0, shape[1])))
@@ -162,13 +172,13 @@ def _read(
 
 
 def cache_nbytes() -> float:
-    """Bytes of the processor's last cache; 1 where the system does not tell."""
+    """Return the bytes of the processor's last-level cache; 1 if the system does not report it."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return float(max([1, *(int(size[:-1]) << 10 for size in sizes if size.endswith("K"))]))
 
 
-def _turns(buffers: int) -> Turns:
-    """Of each reader the buffers that it fills in turn."""
+def _buffer_cycles(buffers: int) -> BufferCycles:
+    """Divide the buffers among the readers."""
     return [itertools.cycle(range(reader, buffers, READERS)) for reader in range(READERS)]
 
 
@@ -177,9 +187,9 @@ def _points(region: Region) -> int:
 
 
 def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> tuple[float, float]:
-    """Seconds in which the readers, side by side, read all regions, and the part of a core that each kept busy.
+    """Return the seconds to read all regions with all readers, and the core fraction of each reader.
 
-    What threads take to come and go is not in them.
+    The time to start and end the threads is not included.
     """
     scratch = np.empty(1 << 20, np.uint8)
     begun, ends, busy = list[float](), [0.0] * READERS, [0.0] * READERS

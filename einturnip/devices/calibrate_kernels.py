@@ -1,6 +1,6 @@
-"""What kernels take beside their points: the time of Python around array operations, and rows at places that are data.
+"""Measures the overhead of Python in kernels, and the rates of gathers and scatters.
 
-Measured on kernels themselves, small ones made for the purpose: what is known of their work is taken off.
+The measurements run small kernels made for this purpose, and subtract the part of their time that is already known.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from einturnip.kernels.numpy.indexed_load import TAKER
 from einturnip.kernels.numpy.scatter import scatter_codes
 from einturnip.kernels.select import Mode, compile_kernel
 
-_ROWS, _WIDE = 4096, 64  # of tables, and columns of wide ones
+_ROWS, _WIDE = 4096, 64  # rows of tables; columns of wide tables
 _SCATTERED = (("sum", F32), ("sum", F64), ("max", F32), ("sum", I64))
 
 
 def _chain(length: int, points: int = 64, dtype: DType = F32) -> Einsum:
-    """So many additions to one operand."""
+    """Return an einsum of ``length`` additions to one operand."""
     join: Scalar = OperandRef(0, dtype)
     for k in range(length):
         join = ScalarCall("add", (join, ScalarConst(k + 1.5, dtype)), dtype)
@@ -39,16 +39,16 @@ def _chain(length: int, points: int = 64, dtype: DType = F32) -> Einsum:
 
 
 def _batch(n: int) -> Einsum:
-    """So many products of 4 by 4 matrices."""
+    """Return an einsum of ``n`` products of 4 by 4 matrices."""
     join = ScalarCall("mul", (OperandRef(0, F32), OperandRef(1, F32)), F32)
     accesses: tuple[Access, ...] = ((0, 1, 3), (0, 3, 2))
     return Einsum(("b", "i", "j", "k"), (n, 4, 4, 4), 3, accesses, (F32, F32), join, aggregation("sum", F32))
 
 
-def _gather(rows: int, width: int, of: int = _ROWS) -> Einsum:
-    """Rows of a table, which has so many, by a vector of indices."""
+def _gather(rows: int, width: int, table_rows: int = _ROWS) -> Einsum:
+    """Return an einsum that gathers ``rows`` rows of a table by a vector of indices."""
     index = Key(2, ScalarCast(OperandRef(1, I32), I64))
-    bounds, accesses = (rows, width, of), ((2, 1), (0,))
+    bounds, accesses = (rows, width, table_rows), ((2, 1), (0,))
     pick = aggregation("pick", F32)
     return Einsum(
         ("n", "d", "v"), bounds, 2, accesses, (F32, I32), OperandRef(0, F32), pick, _shapes(bounds, accesses), (index,)
@@ -56,7 +56,7 @@ def _gather(rows: int, width: int, of: int = _ROWS) -> Einsum:
 
 
 def _scatter(op: str, dtype: DType, rows: int, width: int = 1) -> Einsum:
-    """Rows of values folded into places that a vector of indices gives."""
+    """Return an einsum that folds rows of values into rows given by a vector of indices."""
     index = Key(0, ScalarCast(OperandRef(1, I32), I64))
     bounds, accesses = (_ROWS, width, rows), ((2, 1), (2,))
     fold = aggregation(op, dtype)
@@ -74,7 +74,7 @@ def _scatter(op: str, dtype: DType, rows: int, width: int = 1) -> Einsum:
 
 
 def _ring(n: int) -> Einsum:
-    """Neighbours in a ring: fetched in pieces."""
+    """Return an einsum that reads each point's neighbour in a ring, which takes several copies."""
     accesses: tuple[Access, ...] = ((Index(((0, 1),), 1, 1, n),),)
     return Einsum(("i",), (n,), 1, accesses, (F32,), OperandRef(0, F32), None, ((n,),))
 
@@ -84,7 +84,7 @@ def _shapes(bounds: Sequence[int], accesses: Sequence[tuple[int, ...]]) -> tuple
 
 
 def _caller(einsum: Einsum, mode: Mode = "full") -> Callable[[int], Callable[[], object]]:
-    """Makes a call of the einsum's kernel on arrays of its own."""
+    """Return a function that makes a call of the einsum's kernel on new arrays."""
     kernel = compile_kernel(einsum, einsum.bounds, mode)
     below = einsum.bounds[einsum.keys[0].label] if einsum.keys else _ROWS
 
@@ -103,18 +103,23 @@ def _caller(einsum: Einsum, mode: Mode = "full") -> Callable[[int], Callable[[],
     return make
 
 
-def _least(einsum: Einsum, workers: int, seconds: float) -> float:
-    """Seconds of a call; where several workers call, with what they wait for the interpreter's lock."""
+def _call_seconds(einsum: Einsum, workers: int, seconds: float) -> float:
+    """Return the shortest time of a call.
+
+    With several workers, it includes their waits for the interpreter's lock.
+    """
     make = _caller(einsum)
     return min(seconds_in_parallel(make, workers, seconds / 3, waits=workers > 1) for _ in range(3))
 
 
-def turn_times(workers: int, seconds: float) -> dict[str, float]:
-    """Seconds of what a kernel does in Python, by the names of cost.kernel_work; all workers at once, as they
-    share the interpreter's lock."""
-    one, nine = (_least(_chain(n), workers, seconds) for n in (1, 9))
-    few, many = (_least(_batch(n), workers, seconds) for n in (2, 66))
-    pieces = _least(_ring(64), workers, seconds)
+def python_times(workers: int, seconds: float) -> dict[str, float]:
+    """Return the seconds of what kernels do in Python, by the names of ``cost.kernel_work``.
+
+    All workers run at the same time, because they share the interpreter's lock.
+    """
+    one, nine = (_call_seconds(_chain(n), workers, seconds) for n in (1, 9))
+    few, many = (_call_seconds(_batch(n), workers, seconds) for n in (2, 66))
+    pieces = _call_seconds(_ring(64), workers, seconds)
     call = max(one - (nine - one) / 8, 1e-8)
     step = _step_seconds(workers, seconds)
     return {
@@ -129,57 +134,62 @@ def turn_times(workers: int, seconds: float) -> dict[str, float]:
 
 
 def _step_seconds(workers: int, seconds: float) -> float:
-    """Seconds of an array operation beside its points, all workers at it: each gives up Python's lock and waits for it.
+    """Return the fixed seconds of an array operation while all workers run such operations.
 
-    Found on operations long enough for that, as those of kernels are.
+    Each operation releases Python's lock and then waits for it. This is measured on long operations like those of
+    kernels, since short ones do not release the lock.
     """
     few, many = _chain(1, _ROWS * 4), _chain(9, _ROWS * 4)
-    alone = _least(many, 1, seconds) - _least(few, 1, seconds)
-    busy = _least(many, workers, seconds) - _least(few, workers, seconds)
-    tiny = (_least(_chain(9), 1, seconds) - _least(_chain(1), 1, seconds)) / 8
-    return max((busy - alone) / 8, 0.0) + max(tiny, 1e-8)
+    single = _call_seconds(many, 1, seconds) - _call_seconds(few, 1, seconds)
+    parallel = _call_seconds(many, workers, seconds) - _call_seconds(few, workers, seconds)
+    tiny = (_call_seconds(_chain(9), 1, seconds) - _call_seconds(_chain(1), 1, seconds)) / 8
+    return max((parallel - single) / 8, 0.0) + max(tiny, 1e-8)
 
 
 def _loop_seconds(seconds: float) -> float:
-    """Seconds of one more inner loop of an array operation."""
+    """Return the seconds that each further inner loop adds to an array operation."""
     x, out = np.ones((4096, 8), np.float32), np.ones((4096, 8), np.float32)
-    row, column = np.ones((1, 8), np.float32), np.ones((4096, 1), np.float32)
+    column = np.ones((4096, 1), np.float32)
 
     def timed(y: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
         return seconds_in_parallel(lambda w: lambda: np.add(x, y, out=out), 1, seconds)
 
-    del row
     return max((timed(column) - timed(x)) / 4096, 1e-10)
 
 
 def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
-    """Seconds a row and an element of gathers and of scatters: what the machine's other rates leave of them.
+    """Return the seconds per row and per element of gathers and scatters.
 
-    One thread: of what two have to wait for each other, Python's turns tell.
+    That is the measured time less the time that ``known`` predicts for the rest of the kernel. Measured in one thread;
+    ``python_times`` covers the waits of several threads.
     """
     rows = 16 * _ROWS
-    sought = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
-    free = tuple((name, 1e-15) for name in (*sought, "elements", "scattered"))
+    names = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
+    free = tuple((name, 1e-15) for name in (*names, "elements", "scattered"))
     bare = replace(known, points=known.points + free, turns=())
     code_cache.prepare([TAKER, *(c for op, d in _SCATTERED for c in scatter_codes(op, [d]))])  # as runs do
 
-    def left(einsum: Einsum) -> float:
+    def unexplained(einsum: Einsum) -> float:
+        """Return the measured seconds less those that the known rates predict."""
         kernel = compile_kernel(einsum, einsum.bounds, "full")
-        return _least(einsum, 1, seconds) - work_seconds(simple_work(kernel), bare)
+        return _call_seconds(einsum, 1, seconds) - work_seconds(simple_work(kernel), bare)
 
-    def wanted(bits: int) -> float:
-        """Seconds of one number of a table; no fewer are taken than it has lines, or a cache would hold those."""
-        of = (1 << bits) // 4
-        taken = max(rows, of * 4 // LINE)
-        return left(_gather(taken, 1, of)) / taken
+    def element_seconds(bits: int) -> float:
+        """Return the seconds to gather one element of a table of ``1 << bits`` bytes.
 
-    each = {bits: wanted(bits) for bits in TABLE_BITS}
-    wide = left(_gather(_ROWS, _WIDE)) / _ROWS  # of a table that lies in the second-level cache
+        Gathers at least one element per cache line, since otherwise the lines used could fit a smaller cache.
+        """
+        table_rows = (1 << bits) // 4
+        taken = max(rows, table_rows * 4 // LINE)
+        return unexplained(_gather(taken, 1, table_rows)) / taken
+
+    each = {bits: element_seconds(bits) for bits in TABLE_BITS}
+    wide = unexplained(_gather(_ROWS, _WIDE)) / _ROWS  # of a table that fits the second-level cache
     narrow = each[TABLE_BITS[1]]
     element = max((wide - narrow) / (_WIDE - 1), 1e-11)
     found = {f"rows.{bits}": max(number - element, 1e-10) for bits, number in each.items()} | {"elements": element}
-    thin = {(op, dtype): left(_scatter(op, dtype, rows)) / rows for op, dtype in _SCATTERED}
-    folded = (left(_scatter("sum", F32, _ROWS, _WIDE)) / _ROWS - thin["sum", F32]) / (_WIDE - 1)
+    thin = {(op, dtype): unexplained(_scatter(op, dtype, rows)) / rows for op, dtype in _SCATTERED}
+    folded = (unexplained(_scatter("sum", F32, _ROWS, _WIDE)) / _ROWS - thin["sum", F32]) / (_WIDE - 1)
     found["scattered"] = max(thin["sum", F32] - max(folded, 0.0), 1e-10)
     for (op, dtype), seconds in thin.items():
         found[f"scatter.{op}.{dtype.numpy.name}"] = max(seconds - found["scattered"], 1e-10)
@@ -187,7 +197,7 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
 
 
 def warm_up(seconds: float = 0.2) -> None:
-    """Let the processor come up to speed."""
+    """Keep the processor busy until it runs at full clock frequency."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         math.sqrt(2.0)

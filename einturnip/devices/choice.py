@@ -1,4 +1,4 @@
-"""``--device``: which device a word asks for, and opening it."""
+"""The option ``--device``: parses its value, chooses devices, and opens them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_limits import available_memory
 from einturnip.devices.probe import driver, probe
 from einturnip.devices.protocol import Device
-from einturnip.devices.simulated import SimulatedDevice, drawn
+from einturnip.devices.simulated import SimulatedDevice, random_delays
 from einturnip.devices.streams import VirtualStreams
 
 WORDS = "auto, cpu, cuda, cuda:1, cuda:1+tf32, sim, or several as in cuda:0,1 and sim:7,8"
-MOST_DEVICES = 16
-SHARE = 0.9
-"""Of a GPU's free memory, what a run takes where no budget is stated: a context and modules come beside it."""
-LIBRARY_NBYTES = 4 * (32 << 20)
-"""Of a GPU's budget, what cuBLAS works in on four streams: what NVIDIA advises for its newest GPUs."""
-LIBRARY_SHARE = 32
-"""Of a small budget no more than one part in so many is cuBLAS's; it then takes kernels that need less."""
+MAX_DEVICES = 16
+DEFAULT_FRACTION = 0.9
+"""Fraction of a GPU's free memory for a run without a stated budget; the CUDA context and modules need the rest."""
+CUBLAS_NBYTES = 4 * (32 << 20)
+"""cuBLAS workspace of four streams, within the GPU's budget; NVIDIA recommends this size for its newest GPUs."""
+CUBLAS_DIVISOR = 32
+"""The cuBLAS workspace is at most the budget divided by this number; cuBLAS then uses kernels that need less."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """A device: the CPU, GPU ``number``, or a simulated one with delays drawn from the seed ``number``.
+    """The devices of a run: the CPU, GPUs, or simulated devices.
 
-    ``why``: why ``auto`` took the CPU, or which GPU it took. ``tf32``: products of f32 may round their factors to 10
-    bits. ``library``: bytes of the budget in which cuBLAS works, beside the arena. ``beside``: numbers of further
-    devices of the kind; a GPU that is named twice stands for two devices, whose arenas share its memory.
+    ``number``: of a GPU, or the seed of a simulated device's delays.
+
+    ``why``: why ``auto`` chose the CPU, or which GPU it chose. ``tf32``: products of f32 can round their factors to 10
+    bits. ``library``: bytes of the budget for cuBLAS's workspace, in addition to the arena. ``further``: numbers of
+    further devices of the same kind; a GPU that is named twice counts as two devices, whose arenas share its memory.
     """
 
     kind: Literal["cpu", "cuda", "sim"] = "cpu"
@@ -38,16 +40,16 @@ class DeviceChoice:
     why: str = ""
     tf32: bool = False
     library: int = 0
-    beside: tuple[int, ...] = ()
+    further: tuple[int, ...] = ()
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of all its devices."""
-        return self.number, *self.beside
+        """The numbers of all devices."""
+        return self.number, *self.further
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As reports name its devices, each differently."""
+        """The unique names of the devices in reports."""
         if self.kind != "cuda":
             return tuple(f"{self.kind}:{k}" for k in range(len(self.numbers)))
         before = (self.numbers[:k].count(number) for k, number in enumerate(self.numbers))
@@ -56,44 +58,48 @@ class DeviceChoice:
         )
 
     @property
-    def told(self) -> str:
-        """In words: the device, and why it was taken where ``auto`` took it."""
+    def description(self) -> str:
+        """The name, with the reason if ``auto`` chose the device."""
         return f"{self.name}: {self.why}" if self.why else self.name
 
     @property
     def name(self) -> str:
-        """As reports name it, or all its devices together."""
+        """The name of all devices together in reports."""
         numbers = self.numbers if self.kind == "cuda" else range(len(self.numbers))
         return f"{self.kind}:{','.join(map(str, numbers))}"
 
     def link_bytes(self, moved: Mapping[str, int]) -> dict[str, int]:
-        """Bytes by link, from those moved in and out, and of them those between a device and host memory or another."""
+        """Return the bytes moved over each link, by its name in reports.
+
+        ``moved``: bytes by direction: ``in`` and ``out`` for files, ``host in`` and ``host out`` for host memory, and
+        ``across`` for other devices.
+        """
         if self.kind == "cpu":
             return {"disk->cpu:0": moved["in"], "cpu:0->disk": moved["out"]}
         name = self.name
-        ways = {"in": f"disk->{name}", "out": f"{name}->disk", "host in": f"host->{name}", "host out": f"{name}->host"}
-        if self.beside:
-            ways["across"] = f"{name}->{name}"
-        return {link: moved.get(way, 0) for way, link in ways.items()}
+        links = {"in": f"disk->{name}", "out": f"{name}->disk", "host in": f"host->{name}", "host out": f"{name}->host"}
+        if self.further:
+            links["across"] = f"{name}->{name}"
+        return {link: moved.get(direction, 0) for direction, link in links.items()}
 
 
 def check(word: str) -> None:
-    """Refuse a word that names no device, whatever this machine has.
+    """Check the syntax of a ``--device`` value, without looking at this machine's devices.
 
     Raises:
-        BindError: it is none, or names more devices than one run takes.
+        BindError: it is not a device, or names too many devices.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+(,\d+)*)?(\+tf32)?|sim(:\d+(,\d+)*)?", word):
-        raise BindError(f"'{word}' is no device. help: {WORDS}")
-    if word.count(",") >= MOST_DEVICES:
-        raise BindError(f"--device {word}: one run takes {MOST_DEVICES} devices at most. help: name fewer")
+        raise BindError(f"'{word}' is not a device. help: {WORDS}")
+    if word.count(",") >= MAX_DEVICES:
+        raise BindError(f"--device {word}: one run uses at most {MAX_DEVICES} devices. help: name fewer")
 
 
 def choose(word: str) -> DeviceChoice:
-    """The device that a word asks for; ``auto`` is the first GPU that can be used, else the CPU.
+    """Return the devices for a ``--device`` value; ``auto`` is the first usable GPU, else the CPU.
 
     Raises:
-        BindError, DeviceError: there is none such, and what would help.
+        BindError, DeviceError: there is no such device; the message says what helps.
     """
     check(word)
     plain, _, tf32 = word.partition("+")
@@ -102,8 +108,8 @@ def choose(word: str) -> DeviceChoice:
     if kind == "cpu":
         return DeviceChoice()
     if kind == "sim":
-        return DeviceChoice("sim", numbers[0] if numbers else 0, beside=tuple(numbers[1:]))
-    if kind == "auto" and driver():  # so that most machines load nothing
+        return DeviceChoice("sim", numbers[0] if numbers else 0, further=tuple(numbers[1:]))
+    if kind == "auto" and driver():  # without a driver, nothing else has to be imported
         return DeviceChoice(why=driver())
     found = probe()
     if kind == "auto":
@@ -112,41 +118,48 @@ def choose(word: str) -> DeviceChoice:
         return DeviceChoice("cuda", found.gpus[0].number, f"{found.gpus[0].name}, the first that can be used")
     if not found.gpus:
         raise DeviceError(f"--device {word}: {found.reason()}")
-    wanted = numbers or [found.gpus[0].number]
-    if not {*wanted} <= {gpu.number for gpu in found.gpus}:
-        there = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)
-        raise DeviceError(f"--device {word}: there is no such GPU. help: there are {there}")
-    return DeviceChoice("cuda", wanted[0], tf32=bool(tf32), beside=tuple(wanted[1:]))
+    named = numbers or [found.gpus[0].number]
+    if not {*named} <= {gpu.number for gpu in found.gpus}:
+        usable = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)
+        raise DeviceError(f"--device {word}: there is no such GPU. help: there are {usable}")
+    return DeviceChoice("cuda", named[0], tf32=bool(tf32), further=tuple(named[1:]))
 
 
 def arena_nbytes(chosen: DeviceChoice) -> int:
-    """Bytes that a run may take of a device, of each of several, where no budget is stated."""
+    """Return the bytes that a run can use on each device if no budget is stated."""
     numbers = chosen.numbers
     if chosen.kind == "cuda":
         free = {gpu.number: gpu.free_nbytes for gpu in probe().gpus}
-        return int(SHARE * min(free[number] // numbers.count(number) for number in numbers))
+        return int(DEFAULT_FRACTION * min(free[number] // numbers.count(number) for number in numbers))
     return available_memory() // 4 // len(numbers)
 
 
 def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple[DeviceChoice, int]:
-    """The device with cuBLAS's part set aside, within the memory stated or beside the arena stated; and the arena."""
+    """Divide a device's budget into cuBLAS's workspace and the arena.
+
+    Returns the device and the arena's bytes.
+
+    A stated ``memory`` contains the workspace; a stated ``arena`` does not.
+    """
     if arena is None and memory is None:
         memory = arena_nbytes(chosen)
     budget = memory if arena is None else arena
     assert budget is not None
-    library = min(LIBRARY_NBYTES, budget // LIBRARY_SHARE) if chosen.kind == "cuda" else 0
+    library = min(CUBLAS_NBYTES, budget // CUBLAS_DIVISOR) if chosen.kind == "cuda" else 0
     return replace(chosen, library=library), budget - library if arena is None else budget
 
 
 def open_devices(chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
-    """A device, or several of a kind, with an arena of so many bytes each; the first has the pinned memory of all.
+    """Open the devices, each with an arena of ``arena`` bytes.
+
+    The first one has the ``pinned`` bytes of all.
 
     Raises:
-        DeviceError: one cannot be had.
+        DeviceError: a device cannot be opened.
     """
     if chosen.kind == "cuda":
         return _open_cuda(chosen, arena, pinned)
-    streams = VirtualStreams(drawn(",".join(map(str, chosen.numbers)) if chosen.beside else chosen.number))
+    streams = VirtualStreams(random_delays(",".join(map(str, chosen.numbers)) if chosen.further else chosen.number))
     return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, name in enumerate(chosen.names)]
 
 

@@ -1,4 +1,4 @@
-"""The host as a device: its arena, its BLAS, what it is and how fast it is."""
+"""The host as a device: HostArena, the limit on BLAS threads, and information about the host."""
 
 from __future__ import annotations
 
@@ -39,57 +39,59 @@ __all__ = [
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Bytes of an arena whose pages are counted at once.
-_COUNTED_NBYTES = 1 << 26
-# Arenas that are open and larger than a small plan's, by the address of each.
-_LARGE_NBYTES = 1 << 20
+_COUNTED_NBYTES = 1 << 26  # of an arena whose pages are counted by one system call
+_LARGE_NBYTES = 1 << 20  # above this size, an arena is counted by ``arenas_nbytes``
 _open_arenas: dict[int, weakref.ref[HostArena]] = {}
+"""Open large arenas by the id of the object."""
 
 
 def arenas_nbytes() -> int:
-    """Resident bytes of all arenas of this process, but for small ones."""
+    """Return the resident bytes of all large arenas of this process."""
     arenas = [arena() for arena in list(_open_arenas.values())]
     return sum(arena.touched_nbytes() or 0 for arena in arenas if arena is not None)
 
 
 class HostArena:
-    """All the memory that a run computes in: one private anonymous mapping of ``nbytes``, page-aligned.
+    """The memory of a run's tiles and workspace: one private anonymous mapping of fixed size.
 
-    Pages count as resident from their first use on; the mapping never grows.
+    A page becomes resident at its first use.
     """
 
     def __init__(self, nbytes: int, large_pages: bool = False) -> None:
-        """``large_pages``: what is touched may take up to 2 MiB more, and is found in less time."""
+        """``large_pages``: use pages of 2 MiB, which need fewer TLB entries but can waste up to 2 MiB."""
         if nbytes <= 0:
             raise ValueError(f"an arena needs at least one byte, not {nbytes}")
         self.nbytes = nbytes
         self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if large_pages and hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
-        # arrays made from the mapping itself would not hold it open, and reading them after close would be fatal
+        # Arrays made from this array keep the mapping open. Arrays made from the mapping itself would not, and reading
+        # them after close would crash the process.
         self._bytes = np.frombuffer(self._map, np.uint8)
         if nbytes > _LARGE_NBYTES:
             number = id(self)
             _open_arenas[number] = weakref.ref(self, lambda _: _open_arenas.pop(number, None))
 
     def view(self, offset: int, nbytes: int) -> Array:
-        """Bytes of the arena as a uint8 array.
+        """Return bytes of the arena as a uint8 array.
 
         Raises:
-            TypeError, ValueError: the bytes are not all in the arena.
+            TypeError, ValueError: some of the bytes are outside the arena.
         """
         return np.ndarray((nbytes,), np.uint8, self._bytes, offset)
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None = None) -> Array:
-        """An array over the arena's bytes as they are, C-contiguous unless ``strides`` (bytes) say otherwise.
+        """Return an array over bytes of the arena, which keep their values.
+
+        ``strides``: in bytes; by default the array is C-contiguous.
 
         Raises:
-            TypeError, ValueError: the array is not all in the arena.
+            TypeError, ValueError: a part of the array is outside the arena.
         """
         return np.ndarray(shape, dtype, self._bytes, offset, strides)
 
     def touched_nbytes(self) -> int | None:
-        """Bytes of the pages that were used so far, as the kernel counts them; None where it does not tell."""
+        """Return the bytes of the resident pages, as the kernel counts them; None if it does not report them."""
         try:
             mincore = ctypes.CDLL(None, use_errno=True).mincore
         except (OSError, AttributeError):
@@ -105,11 +107,11 @@ class HostArena:
         return touched
 
     def forget(self) -> None:
-        """Hold nothing: the system has the pages back as soon as it wants them, and what is left is used again."""
+        """Drop the contents. The system takes pages when it needs memory; pages that remain are used again."""
         self._map.madvise(getattr(mmap, "MADV_FREE", mmap.MADV_DONTNEED))
 
     def close(self) -> None:
-        """Give the memory back; where arrays over it still live, when the last of them goes."""
+        """Release the memory, or if arrays over it exist, as soon as the last of them is deleted."""
         _open_arenas.pop(id(self), None)
         self._bytes = np.empty(0, np.uint8)
         with contextlib.suppress(BufferError):
@@ -117,7 +119,7 @@ class HostArena:
 
 
 class _Limited(NamedTuple):
-    """A library's number of threads."""
+    """Functions that get and set a BLAS library's number of threads."""
 
     get: Callable[[], int]
     set: Callable[[int], object]
@@ -125,13 +127,16 @@ class _Limited(NamedTuple):
 
 @cache
 def _libraries() -> list[_Limited]:
-    """The libraries whose threads are limited, found once: that takes a millisecond. NumPy's is there before."""
+    """Return the loaded BLAS libraries.
+
+    Finding them takes a millisecond, so it is done once; NumPy has loaded its own by then.
+    """
     found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
     return [_openblas(library) or _Limited(library.get_num_threads, library.set_num_threads) for library in found]
 
 
 def _openblas(library: threadpoolctl.LibController) -> _Limited | None:
-    """OpenBLAS's own functions: they take a tenth of the time, and serve whichever thread calls them."""
+    """Return OpenBLAS's own functions, which take a tenth of threadpoolctl's time and work in any thread."""
     if library.internal_api != "openblas" or getattr(library, "threading_layer", "") == "openmp":
         return None
     functions = ctypes.CDLL(library.filepath)
@@ -143,9 +148,11 @@ def _openblas(library: threadpoolctl.LibController) -> _Limited | None:
 
 
 class _BlasLimits:
-    """The limits in force, oldest first: runs in several threads begin and end in any order.
+    """The active limits, oldest first; the newest one applies.
 
-    Each is a weak reference: one that Ctrl-C kept from ending is forgotten when the next one ends.
+    Runs in several threads begin and end in any order.
+
+    Limits are weak references, so that one that Ctrl-C kept from ending is removed when another one ends.
     """
 
     def __init__(self) -> None:
@@ -163,12 +170,12 @@ class _BlasLimits:
                 library.set(n)
 
     def leave(self, limit: blas_threads) -> None:
-        """End a limit; once more where an interrupt came between: it is in force until all is done."""
+        """End a limit. It stays registered until the end, so that the call can be repeated after an interrupt."""
         with self.lock:
             if id(limit) not in self.limits:
                 return
-            alone = len(self.limits) == 1
-            others = [] if alone else [n for held, n in self.limits.values() if held() not in (None, limit)]
+            is_last = len(self.limits) == 1
+            others = [] if is_last else [n for other, n in self.limits.values() if other() not in (None, limit)]
             for library, before in zip(_libraries(), self.before, strict=True):
                 library.set(others[-1] if others else before)
             if others:
@@ -181,7 +188,10 @@ _blas_limits = _BlasLimits()
 
 
 class blas_threads:
-    """Within, BLAS calls use at most ``n`` threads, in the whole process; after the last one, as many as before."""
+    """Context in which BLAS calls of the whole process use at most ``n`` threads.
+
+    When the last such context ends, the libraries get the number of threads that they had before.
+    """
 
     __slots__ = ("__weakref__", "_n")
 
@@ -191,7 +201,7 @@ class blas_threads:
     def __enter__(self) -> None:
         try:
             _blas_limits.enter(self, self._n)
-        except BaseException:  # Ctrl-C: there is no __exit__ after it
+        except BaseException:  # Ctrl-C: Python does not call __exit__ then
             _blas_limits.leave(self)
             raise
 
@@ -205,7 +215,10 @@ class blas_threads:
 
 @dataclass(frozen=True, slots=True)
 class BlasInfo:
-    """A BLAS library in this process. ``core`` is the CPU it takes this one for; ``called`` whether kernels call it."""
+    """A BLAS library in this process.
+
+    ``core``: the processor type whose kernels it uses. ``called``: whether einturnip's kernels call it.
+    """
 
     name: str
     version: str
@@ -217,9 +230,9 @@ class BlasInfo:
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What this process has of the machine.
+    """The processor, cores, memory and BLAS libraries that this process can use.
 
-    Units: memory in bytes; ``flags`` are the CPU's features that matter to kernels.
+    Units: memory in bytes. ``flags``: features of the processor that matter to kernels.
     """
 
     cpu: str
@@ -235,7 +248,7 @@ _FLAGS_ARM = ("asimd", "fphp", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8m
 
 
 def host_info() -> HostInfo:
-    """What this process has of the machine, without measuring it."""
+    """Return the properties of the host that need no measurement."""
     name, found = _cpu()
     libraries = tuple(
         BlasInfo(
@@ -254,7 +267,7 @@ def host_info() -> HostInfo:
 
 
 def _cpu() -> tuple[str, frozenset[str]]:
-    """The CPU's name and features, from /proc/cpuinfo."""
+    """Return the processor's name and features from /proc/cpuinfo."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

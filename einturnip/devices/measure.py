@@ -1,4 +1,4 @@
-"""Quick measurements of the host, each well under two seconds, for ``einturnip doctor`` and for pricing plans."""
+"""Quick measurements of the host, each under two seconds, for ``einturnip doctor``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DiskRates:
-    """Bytes a second of a folder's disk, read past the page cache and written through to it.
+    """Rates of a folder's disk without the page cache. Units: bytes/s.
 
-    ``direct`` is False where the file system takes no direct reads, so that ``read`` may be the cache's speed.
+    ``direct``: False if the file system does not support direct reads; then ``read`` can be the page cache's rate.
     """
 
     read: float
@@ -32,7 +32,7 @@ class DiskRates:
 
 
 def _best(run: Callable[[], object], seconds: float) -> float:
-    """Least time of a call, repeated for about ``seconds``."""
+    """Return the shortest time of a call, repeated for about ``seconds``."""
     run()
     best, until = float("inf"), time.perf_counter() + seconds
     while True:
@@ -45,7 +45,7 @@ def _best(run: Callable[[], object], seconds: float) -> float:
 
 
 def measure_gemm(dtype: Any = np.float32, n: int = 512, threads: int = 1) -> float:
-    """Flops a second of an n x n x n product by the BLAS that kernels call."""
+    """Return the rate in flop/s of an n x n x n product by the BLAS that kernels call."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((n, n)).astype(dtype) for _ in range(2))
     c, scratch = np.zeros((2, n, n), a.dtype)
@@ -57,13 +57,13 @@ def measure_gemm(dtype: Any = np.float32, n: int = 512, threads: int = 1) -> flo
 
 
 def measure_copy(nbytes: int = 64 * _MIB) -> float:
-    """Bytes a second that one thread copies between buffers larger than the caches."""
+    """Return the bytes/s that one thread copies between buffers larger than the caches."""
     source, target = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
     return nbytes / _best(lambda: np.copyto(target, source), 0.25)
 
 
 def measure_disk(folder: str | os.PathLike[str], nbytes: int = 64 * _MIB) -> DiskRates:
-    """Rates of the disk under ``folder``, by a file without a name that is gone when this returns.
+    """Measure the disk under ``folder`` with a nameless temporary file of ``nbytes``.
 
     Raises:
         OSError: the folder cannot be written.
@@ -83,7 +83,7 @@ def measure_disk(folder: str | os.PathLike[str], nbytes: int = 64 * _MIB) -> Dis
 
 
 def _all_of(transfer: Callable[[int, memoryview, int], int], number: int, memory: mmap.mmap, nbytes: int) -> None:
-    """Transfer a buffer whole, in pieces of 8 MiB."""
+    """Transfer a whole buffer in pieces of 8 MiB."""
     with memoryview(memory) as view:
         offset = 0
         while offset < nbytes:
@@ -95,7 +95,7 @@ def _all_of(transfer: Callable[[int, memoryview, int], int], number: int, memory
 
 
 def _drop_and_bypass(number: int) -> bool:
-    """Drop the file's cached pages and read past the cache from now on, where the file system allows it."""
+    """Drop the file's cached pages and switch to direct reads; return whether that is supported."""
     with contextlib.suppress(AttributeError, OSError):
         os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
     try:

@@ -1,4 +1,4 @@
-"""What the cores' arithmetic gives at most, to state kernels as fractions of it."""
+"""Measures the peak arithmetic rate of the cores, to state kernels as fractions of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from einturnip.ir.dtypes import DType
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.peak import Operations, PeakLoop
 
-_TURNS = 200_000  # of a call: a millisecond or two
+_ITERATIONS = 200_000  # of the loop in one call: one or two milliseconds
 
 
 def measure_peak(operations: Operations, dtype: DType, workers: int) -> float:
-    """Operations a second of so many cores together, on registers alone; 0 where there is no machine code."""
+    """Return the operations/s of ``workers`` cores together, on registers alone; 0 without machine code."""
     peak = PeakLoop(operations, dtype)
     code_cache.prepare([peak])
     function = code_cache.find(peak)
@@ -29,7 +29,7 @@ def measure_peak(operations: Operations, dtype: DType, workers: int) -> float:
             vector.fill(1)
             function(words.ctypes.data)
 
-        words = np.array([_TURNS, vector.ctypes.data], np.int64)
+        words = np.array([_ITERATIONS, vector.ctypes.data], np.int64)
         return run
 
-    return workers * _TURNS * peak.flops / min(seconds_in_parallel(make, workers, 0.005) for _ in range(10))
+    return workers * _ITERATIONS * peak.flops / min(seconds_in_parallel(make, workers, 0.005) for _ in range(10))

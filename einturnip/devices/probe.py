@@ -1,4 +1,7 @@
-"""Whether a GPU can be used, and if not, why and what to do: the driver, CuPy, the toolkit's libraries, the device."""
+"""Finds usable GPUs; if there are none, says why and what helps.
+
+Checks in this order: the driver, CuPy, CUDA's libraries, the devices and their compute capability.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from importlib.util import find_spec
 from typing import Any
 
 EXTRA = "pip install 'einturnip[cuda]'"
-LEAST = 75  # the oldest compute capability that the compiler of CUDA 13 knows
+MIN_CAPABILITY = 75
+"""The oldest compute capability that the compiler of CUDA 13 supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,10 @@ class GpuInfo:
 
 @dataclass(frozen=True, slots=True)
 class FoundGpus:
-    """The GPUs that can be used; where none, ``why`` and the ``remedy``. ``driver``: its CUDA, 13000 for 13.0."""
+    """The usable GPUs; if there are none, ``why`` and the ``remedy``.
+
+    ``driver``: its CUDA version, 13000 for 13.0.
+    """
 
     gpus: tuple[GpuInfo, ...] = ()
     why: str = ""
@@ -34,12 +41,15 @@ class FoundGpus:
     driver: int = 0
 
     def reason(self) -> str:
-        """Why there is none, and the remedy."""
+        """Return why there is no usable GPU, with the remedy; empty if there is one."""
         return f"{self.why}. help: {self.remedy}" if self.why else ""
 
 
 def driver() -> str:
-    """Why there is no driver; empty where there is one. Cheap: loads one library, and makes no context."""
+    """Return why there is no NVIDIA driver; empty if there is one.
+
+    Cheap: loads one library and creates no context.
+    """
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -49,7 +59,7 @@ def driver() -> str:
 
 @lru_cache(maxsize=1)
 def probe() -> FoundGpus:
-    """What there is, looked up once in a process. CuPy is imported only where there is a driver."""
+    """Return the GPUs of this machine, probed once per process. Imports CuPy only if there is a driver."""
     missing = driver()
     if missing:
         return FoundGpus(
@@ -65,7 +75,7 @@ def probe() -> FoundGpus:
         _ = import_module("cupy_backends.cuda.libs").cublas
     except ImportError as error:
         return FoundGpus(
-            why=f"CuPy is there, but not all of CUDA's libraries that it needs ({' '.join(str(error).split())})",
+            why=f"CuPy is installed, but a CUDA library that it needs is not ({' '.join(str(error).split())})",
             remedy="install them with: pip install 'cupy-cuda13x[ctk]', or a CUDA toolkit of the same major version",
         )
     try:
@@ -73,7 +83,7 @@ def probe() -> FoundGpus:
     except RuntimeError as error:  # CuPy's CUDARuntimeError
         return FoundGpus(
             why=f"CUDA does not start: {error}",
-            remedy="see that nvidia-smi shows a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver "
+            remedy="check that nvidia-smi shows a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver "
             "is new enough for this CuPy (cupy-cuda12x works with older ones)",
         )
 
@@ -85,12 +95,12 @@ def _no_cupy(error: ImportError) -> FoundGpus:
         )
     return FoundGpus(
         why=f"CuPy is installed but cannot be imported ({error})",
-        remedy=f"one CuPy may be installed at a time: pip uninstall those that 'pip list' shows, then {EXTRA}",
+        remedy=f"only one CuPy can be installed at a time: pip uninstall those that 'pip list' shows, then {EXTRA}",
     )
 
 
 def find_spec_quietly(name: str) -> Any:
-    """The module's spec; None where it is absent or its import is blocked."""
+    """Return the module's spec; None if it is absent or its import is blocked."""
     try:
         return find_spec(name)
     except (ImportError, ValueError):
@@ -105,7 +115,7 @@ def _devices(runtime: Any) -> FoundGpus:
         name = properties["name"]
         name = name.decode() if isinstance(name, bytes) else str(name)
         capability = 10 * int(properties["major"]) + int(properties["minor"])
-        if capability < LEAST:
+        if capability < MIN_CAPABILITY:
             old.append(f"{name} (compute capability {capability / 10})")
             continue
         runtime.setDevice(number)
@@ -115,9 +125,10 @@ def _devices(runtime: Any) -> FoundGpus:
         return FoundGpus(tuple(gpus), driver=version)
     if old:
         why = f"the GPU is too old: {', '.join(old)}"
-        return FoundGpus(why=why, remedy=f"a GPU of compute capability {LEAST / 10} or newer", driver=version)
+        remedy = f"use a GPU of compute capability {MIN_CAPABILITY / 10} or newer"
+        return FoundGpus(why=why, remedy=remedy, driver=version)
     return FoundGpus(
         why="the driver shows no GPU",
-        remedy="see nvidia-smi, and that CUDA_VISIBLE_DEVICES is not empty",
+        remedy="check the output of nvidia-smi, and that CUDA_VISIBLE_DEVICES is not empty",
         driver=version,
     )

@@ -1,8 +1,8 @@
-"""What a device with streams is to the run loop: one arena, pinned host memory, work in order on streams, marks.
+"""Device: interface of devices with an arena, pinned host memory, streams and marks.
 
-Work on one stream runs in the order given; streams run beside each other. A mark stands behind the work that its
-stream was given before it, and a stream that follows a mark runs nothing further until that work has ended. So the
-order between ops is kept on the device itself, and the host only looks at marks to learn what has ended.
+Work on one stream runs in the order of submission; several streams run concurrently. A mark is reached when all earlier
+work of its stream has ended (a CUDA event). A stream that follows a mark runs nothing further until the mark is
+reached. So the device itself keeps the order between ops, and the host only polls marks to learn which ops have ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 class Stream(IntEnum):
-    """The streams that every device has; those that compute are COMPUTE, COMPUTE + 1 and so on."""
+    """The streams that every device has. Compute streams have the numbers COMPUTE, COMPUTE + 1 and so on."""
 
     IN = 0
     OUT = 1
@@ -31,19 +31,25 @@ class Stream(IntEnum):
 
 
 class StreamMark(Protocol):
-    """Stands for the end of some work; see ``Device.mark``."""
+    """A point in the work of a stream or of a host thread; see ``Device.mark``."""
 
 
 class ArenaArrays(Protocol):
-    """The arena as arrays: where tiles lie. On a device that the host cannot read, they are only to be pointed at."""
+    """The arena as arrays.
+
+    If the host cannot access the device's memory, only their addresses can be used.
+    """
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
-        """A C-contiguous array over the arena's bytes."""
+        """Return a C-contiguous array over bytes of the arena."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernelCall:
-    """One kernel call, as kernels.protocol.HostKernel has it; arrays are the device's places."""
+    """One kernel call, with the arguments of kernels.protocol.HostKernel.
+
+    The arrays are in the device's arena.
+    """
 
     space: Space
     extents: tuple[int, ...]
@@ -56,7 +62,10 @@ class DeviceKernelCall:
 
 
 class Device(Protocol):
-    """One arena and its streams. ``seconds`` is what the plan expects of a piece of work."""
+    """One arena and its streams.
+
+    ``seconds``: the planned duration of a piece of work, which simulated devices use.
+    """
 
     @property
     def name(self) -> str:
@@ -64,72 +73,72 @@ class Device(Protocol):
 
     @property
     def places(self) -> ArenaArrays:
-        """The arena, all of it taken when the device was opened."""
+        """The arena, allocated when the device is opened."""
 
     @property
     def pinned(self) -> Array:
-        """Bytes of host memory that the streams copy from and to; taken once as well."""
+        """Pinned bytes of host memory for copies, allocated when the device is opened."""
 
     @property
     def compute_streams(self) -> int:
-        """How many streams compute."""
+        """Number of compute streams."""
 
     def use(self) -> None:
-        """Of several devices, what is asked from now on is asked of this one."""
+        """Make this device the current one of the calling thread."""
 
     def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
-        """Copy pinned bytes to as many of the arena."""
+        """Copy pinned bytes to the arena."""
 
     def copy_out(self, stream: int, target: Array, source: Array, seconds: float) -> None:
-        """Copy bytes of the arena to as many pinned ones."""
+        """Copy bytes of the arena to pinned memory."""
 
     def copy(self, stream: int, target: Array, source: Array, seconds: float) -> None:
-        """Copy a tile, or a part of one, within the arena."""
+        """Copy a tile or a part of a tile within the arena."""
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
         """Copy a whole tile from the arena of another device of this kind."""
 
     def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
-        """Run a kernel; what it meets is kept under the number ``status``, which no other work has meanwhile."""
+        """Run a kernel. Its flags are stored under the number ``status``, which no other running kernel uses."""
 
     def fp_flags(self, status: int) -> int:
-        """The bits INVALID, OVERFLOW, DIVIDE that the kernel of that number met; it has ended.
+        """Return the flags INVALID, OVERFLOW, DIVIDE of the kernel with this status number, which has ended.
 
         Raises:
-            OutOfRange: a key's value is no index of its label.
+            OutOfRange: the value of a key is outside the range of its label.
         """
 
     def mark(self, stream: int) -> StreamMark:
-        """A mark behind all that the stream was given so far."""
+        """Return a mark that is reached when all work submitted to the stream so far has ended."""
 
     def follow(self, stream: int, mark: StreamMark) -> None:
-        """Whatever the stream is given from now on waits for the mark, be it another device's of this kind."""
+        """Make later work of the stream wait for a mark, which can be one of another device of the same kind."""
 
     def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
-        """Have a thread of the host do some work, in order within its lane; streams cannot follow that mark."""
+        """Run work on a host thread, in order within its lane. Streams cannot follow the returned mark."""
 
     def ended(self, mark: StreamMark) -> float | None:
-        """When the work before the mark ended, by ``now``'s clock; None where it has not.
+        """Return when the mark was reached, on the clock of ``now``; None if it has not been reached.
 
         Raises:
-            Exception: what went wrong in it.
+            Exception: the work failed with it.
         """
 
     def idle(self, seconds: float) -> None:
-        """Nothing has ended: let time pass, at most ``seconds`` of it."""
+        """Wait at most ``seconds``, because no work has ended since the last check."""
 
     def now(self) -> float:
-        """Seconds on the device's clock."""
+        """Return the seconds on the device's clock."""
 
     def close(self) -> None:
-        """Give everything back; twice is allowed."""
+        """Release all resources; may be called again."""
 
 
 def address(array: Array) -> int:
-    """Where an array's first byte lies."""
+    """Return the address of an array's first element."""
     return int(array.__array_interface__["data"][0])
 
 
 def as_bytes(array: Array) -> Array:
-    """A C-contiguous array's bytes."""
+    """Return the bytes of a C-contiguous array."""
     return array.reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""A device that is not there: the host's kernels on streams of a virtual clock, with delays drawn from a seed."""
+"""A simulated device: runs the host's kernels on streams of a virtual clock, with random delays."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
 from einturnip.kernels.select import compile_kernel
 
 COMPUTE_STREAMS = 4
-SPREAD = 0.5
-HOST_LANES = 1 << 8  # streams from this number on stand for threads of the host
-STREAMS = 1 << 9  # numbers for each device's streams and threads
+SIGMA = 0.5
+"""Standard deviation of the logarithm of the delays."""
+HOST_LANES = 1 << 8
+"""Stream numbers from this one on represent threads of the host."""
+STREAMS = 1 << 9
+"""Stream numbers of one device, host threads included."""
 
 
-def drawn(seed: int | str) -> Pace:
-    """Planned seconds times a factor with the median 1; every kind of delay comes, seldom long ones too."""
+def random_delays(seed: int | str) -> Pace:
+    """Return a function that multiplies planned seconds by a log-normal factor with median 1."""
     numbers = random.Random(seed)
-    return lambda seconds: (seconds + 1e-6) * math.exp(SPREAD * numbers.gauss(0, 1))
+    return lambda seconds: (seconds + 1e-6) * math.exp(SIGMA * numbers.gauss(0, 1))
 
 
 class SimulatedDevice:
-    """See protocol.Device. What a stream does, this thread does when the clock has come there.
+    """A Device whose work the calling thread does when the virtual clock reaches its end.
 
-    ``pace``: of its streams, or the streams that it shares with others, by one clock; it is ``number`` of those.
+    ``pace``: the delays of its streams, or streams that it shares with other devices. ``number``: the device's number
+    among the devices that share them.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The measured machine, kept in the user's cache; what is not of this machine, or damaged, is ignored."""
+"""Stores the calibrated machine in the user's cache.
+
+Files of another machine and damaged files are ignored.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,16 @@ from einturnip.cost.machine import Machine
 
 SCHEMA = "einturnip.machine/2"
 SWITCH = CALIBRATION.switch
-"""Environment variable: ``off`` plans with the built-in rates; a path is the file to use instead of the cache's."""
+"""Environment variable: ``off`` uses the built-in rates; a path is the file to use instead of the cache's."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCalibration:
-    """What the file says. ``machine`` is None where there is none to be used; ``word`` says why."""
+    """The contents of the file.
+
+    ``machine``: None if there is none to use; ``word`` then says why. ``measured``: the date. ``folder``: the folder
+    whose disk was measured.
+    """
 
     path: Path
     machine: Machine | None
@@ -35,31 +42,31 @@ class StoredCalibration:
 
 
 def stored_path() -> Path | None:
-    """The file of the measured machine; None where none is to be used."""
+    """Return the path of the file; None if no measured machine shall be used."""
     path = CALIBRATION.path()
     return None if path is None else Path(path)
 
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """What rates hold for: processor, cores, memory, NumPy and the kernels that its BLAS is told to use."""
+    """Return a hash of all that rates depend on: processor, cores, memory, NumPy, and OPENBLAS_CORETYPE."""
     cpu = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
-        kept = ("model name", "CPU part", "flags", "Features", "cache size")
-        cpu = "".join(sorted({line for line in lines if line.startswith(kept)}))
-    told = os.environ.get("OPENBLAS_CORETYPE", "")
-    known = (cpu, usable_cores(), total_memory() >> 28, np.__version__, told)
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+        fields = ("model name", "CPU part", "flags", "Features", "cache size")
+        cpu = "".join(sorted({line for line in lines if line.startswith(fields)}))
+    core_type = os.environ.get("OPENBLAS_CORETYPE", "")
+    properties = (cpu, usable_cores(), total_memory() >> 28, np.__version__, core_type)
+    return hashlib.sha256(repr(properties).encode()).hexdigest()[:16]
 
 
 def machine_here(workers: int) -> Machine:
-    """The measured machine with so many workers, or the built-in one where none was measured here."""
+    """Return the calibrated machine, or the built-in one if this machine is not calibrated."""
     found = read_stored().machine or Machine()
     return found if found.workers == workers else replace(found, workers=workers)
 
 
 def read_stored() -> StoredCalibration:
-    """What is stored, for this machine."""
+    """Return the stored calibration of this machine."""
     path = stored_path()
     if path is None:
         return StoredCalibration(Path(), None, f"not used: {unused()}")
@@ -71,7 +78,7 @@ def read_stored() -> StoredCalibration:
 
 
 def unused() -> str:
-    """Why no measured machine is used, where there is no place for one."""
+    """Return why no calibration is used, if there is no path for one."""
     return f"{SWITCH} says so" if cache_folder() is not None else "the cache folder belongs to another user"
 
 
@@ -80,7 +87,7 @@ def _read(path: Path, *status: int) -> StoredCalibration:
     try:
         found: Any = json.loads(bytes(CALIBRATION.read()))
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            return StoredCalibration(path, None, "ignored: it is of another version")
+            return StoredCalibration(path, None, "ignored: it has another version")
         if found["identity"] != identity():
             return StoredCalibration(path, None, "ignored: it was measured on another machine, or with other libraries")
         return StoredCalibration(path, Machine.from_json(found), "", str(found["measured"]), str(found["folder"]))
@@ -94,7 +101,7 @@ def _read(path: Path, *status: int) -> StoredCalibration:
 
 @contextlib.contextmanager
 def built_in() -> Iterator[None]:
-    """Plan with the built-in rates meanwhile."""
+    """Use the built-in rates within the context."""
     before = os.environ.get(SWITCH)
     os.environ[SWITCH] = "off"
     try:
@@ -107,7 +114,7 @@ def built_in() -> Iterator[None]:
 
 
 def store(machine: Machine, measured: str, folder: str) -> Path:
-    """Keep the machine; the file is there whole or not at all.
+    """Store the machine; the file is written completely or not at all.
 
     Raises:
         OSError: the cache cannot be written.
@@ -115,6 +122,6 @@ def store(machine: Machine, measured: str, folder: str) -> Path:
     path = stored_path()
     if path is None:
         raise OSError(f"no measured machine is to be used: {unused()}")
-    told = {"schema": SCHEMA, "identity": identity(), "measured": measured, "folder": folder}
-    CALIBRATION.write({"": [json.dumps(told | machine.to_json(), indent=1).encode()]})
+    head = {"schema": SCHEMA, "identity": identity(), "measured": measured, "folder": folder}
+    CALIBRATION.write({"": [json.dumps(head | machine.to_json(), indent=1).encode()]})
     return path

@@ -1,4 +1,4 @@
-"""Streams and marks on a virtual clock: work is done, by the host, when its time there has come."""
+"""Streams and events on a virtual clock, for simulated devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pace: TypeAlias = Callable[[float], float]
 
 
 class VirtualEvent:
-    """A mark. ``time``: when it was reached; ``waiters``: the streams that stand before it."""
+    """A mark. ``time``: when it was reached, None before; ``waiters``: streams that wait for it."""
 
     __slots__ = ("error", "time", "waiters")
 
@@ -25,9 +25,11 @@ class VirtualEvent:
 
 
 class VirtualStreams:
-    """Any number of streams. ``pace`` gives the seconds that work takes, from those that were planned.
+    """Any number of streams with one clock.
 
-    Work takes effect at its end: what overwrites bytes too early, or reads them too late, meets the wrong ones.
+    ``pace``: returns the seconds that work takes from the planned seconds.
+
+    Work takes effect at its end on the clock, so a plan that overwrites bytes too early gives a wrong result.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -40,38 +42,38 @@ class VirtualStreams:
         self._n = 0
 
     def submit(self, stream: int, work: Work, seconds: float) -> None:
-        """Have the stream do some work."""
+        """Queue work on the stream."""
         self._queues.setdefault(stream, deque()).append((work, seconds))
-        self._go_on(stream)
+        self._start_next(stream)
 
     def record(self, stream: int, event: VirtualEvent) -> None:
-        """Have the stream reach the event behind all it was given so far."""
+        """Record the event after all work queued on the stream so far."""
         self._queues.setdefault(stream, deque()).append((event, True))
-        self._go_on(stream)
+        self._start_next(stream)
 
     def wait(self, stream: int, event: VirtualEvent) -> None:
-        """Have the stream stand still until the event was reached."""
+        """Make the stream wait until the event is reached."""
         self._queues.setdefault(stream, deque()).append((event, False))
-        self._go_on(stream)
+        self._start_next(stream)
 
     def advance(self) -> None:
-        """Go on to the next end of some work, and do it.
+        """Advance the clock to the next end of work, and do that work.
 
         Raises:
-            InternalError: every stream stands still for good.
+            InternalError: all streams wait for events that will not be reached.
         """
         if not self._running:
-            raise InternalError("every stream waits for an event that none will reach")
+            raise InternalError("every stream waits for an event that will not be reached")
         self.clock, _, stream, work = heappop(self._running)
         try:
             work()
         except BaseException as error:
             self._errors.setdefault(stream, error)
         self._busy.discard(stream)
-        self._go_on(stream)
+        self._start_next(stream)
 
-    def _go_on(self, first: int) -> None:
-        """Let a stream, and those that it wakes, come to their next work."""
+    def _start_next(self, first: int) -> None:
+        """Start the next work of a stream, and of the streams that events of it wake."""
         awake = [first]
         while awake:
             stream = awake.pop()

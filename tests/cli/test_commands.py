@@ -165,7 +165,7 @@ def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
         (("run", "product.ein", "--dim", "k=many"), "'k=many' is not of the form n=4096"),
         (("run", "product.ein", *FILES, "--memory", "1GiB", "--arena", "1MiB"), "give one of them"),
         (("run", "product.ein", "--memory", "2G"), "write 2GiB or 2GB"),
-        (("run", "product.ein", "--device", "abacus"), "'abacus' is no device"),
+        (("run", "product.ein", "--device", "abacus"), "'abacus' is not a device"),
         (("run", "product.ein", "--trace", "nowhere/t.json"), "there is no directory nowhere"),
         (("run", "product.ein", *FILES, "--trace", "a.npy"), "--trace a.npy: is the file of input A"),
         (("run", "product.ein", *FILES, "-o", "C=c.npz::c", "--report", "c.npz"), "is the file of output C"),

@@ -45,7 +45,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
 
     monkeypatch.setattr(compiler, "open_devices", opened)
     number = 0
-    chosen = choice.DeviceChoice("sim" if kind == "sim" else "cuda", number, beside=tuple(range(1, devices)))
+    chosen = choice.DeviceChoice("sim" if kind == "sim" else "cuda", number, further=tuple(range(1, devices)))
     monkeypatch.setattr(compiler, "choose", lambda word: choice.DeviceChoice() if word == "cpu" else chosen)
     monkeypatch.setattr(choice, "arena_nbytes", lambda chosen: 64 << 20)
     return made

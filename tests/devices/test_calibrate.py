@@ -19,14 +19,14 @@ from einturnip.devices.calibrate import (
     seconds_in_parallel,
 )
 from einturnip.devices.calibrate_files import file_rates
-from einturnip.devices.calibrate_kernels import keyed_rates, turn_times
+from einturnip.devices.calibrate_kernels import keyed_rates, python_times
 from einturnip.devices.stored import SWITCH, read_stored
 from einturnip.ir.dtypes import F32
 
 
 def test_the_rates_are_those_of_the_built_in_machine() -> None:
     points = point_rates(1e-5)
-    turns = turn_times(2, 1e-4)
+    turns = python_times(2, 1e-4)
     known = Machine(points=tuple(points.items()), turns=tuple(turns.items()))
     points |= keyed_rates(1e-4, known)
     assert set(points) == set(dict(Machine().points))

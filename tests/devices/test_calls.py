@@ -17,7 +17,7 @@ import einturnip as et
 from einturnip.core.errors import CapacityError
 from einturnip.devices.cuda import calls as calls_module
 from einturnip.devices.cuda.calls import CupyCalls
-from einturnip.devices.cuda.cublas import SIGNATURES, SUMS_IN_FULL, Cublas, CublasProduct
+from einturnip.devices.cuda.cublas import FULL_PRECISION_SUMS, SIGNATURES, Cublas, CublasProduct
 from einturnip.kernels.cuda.types import CudaKernel
 
 from .conftest import put
@@ -125,7 +125,7 @@ def test_every_call_of_cupy_has_its_arguments(monkeypatch: pytest.MonkeyPatch) -
     stream, event = c.stream(), c.event()
     c.free(c.malloc(8)), c.host_free(c.host_alloc(8))
     c.record(event, stream), c.wait(stream, event), c.synchronize(stream), c.copy(1, 2, 3, stream)
-    assert not c.reached(event) and c.seconds_between(event, event) == 1.5 and c.room() == (1, 2)
+    assert not c.reached(event) and c.seconds_between(event, event) == 1.5 and c.memory_info() == (1, 2)
     kernel = types.SimpleNamespace(source="code")
     assert isinstance(kernel, CudaKernel) is False  # only its source is asked for
     c.launch(c.function(c.module(kernel), "f"), (1, 1, 1), (32, 1, 1), 100_000, b"head", b"fixed", stream)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_a_product(dtype: str, transposed: bool) -> None:
         a = np.ascontiguousarray(a.swapaxes(1, 2))
     library = Library()
     blas = Cublas(library, tf32=False)
-    blas.room = {5: (1024, 4096), 6: (8192, 4096)}
+    blas.workspaces = {5: (1024, 4096), 6: (8192, 4096)}
     before = c.copy()
     # Rows first, this is c += 2 b a: cuBLAS counts columns first, so a comes first.
     left = (a.ctypes.data, transposed, 4 if transposed else 5, 20)
@@ -172,7 +172,7 @@ def test_a_product(dtype: str, transposed: bool) -> None:
     given = ["cublasGemmStridedBatchedEx"]
     new = ["cublasSetStream_v2", "cublasSetWorkspace_v2", *given]  # setting the stream takes the workspace away
     assert order == ["cublasCreate_v2", "cublasSetMathMode", *new, *given, *new, "cublasDestroy_v2"]
-    assert library.said[1][2] == SUMS_IN_FULL and library.said[3][2:] == (1024, 4096)
+    assert library.said[1][2] == FULL_PRECISION_SUMS and library.said[3][2:] == (1024, 4096)
 
 
 @pytest.mark.parametrize(("factors", "tf32", "compute"), [
@@ -182,7 +182,7 @@ def test_sums_are_of_f32_and_factors_rounded_only_where_asked(factors: str, tf32
     library = Library()
     library._gemm = lambda *given: library.said.append(("sums", given[-2])) or 0  # type: ignore[method-assign]
     blas = Cublas(library, tf32)
-    blas.room = {1: (0, 0)}
+    blas.workspaces = {1: (0, 0)}
     sums = factors if factors in ("f64", "c64") else "f32"
     blas.multiply(
         CublasProduct(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), (factors, sums, sums), 1, 0.0), 1
@@ -194,7 +194,7 @@ def test_what_cublas_refuses_is_told() -> None:
     library = Library()
     library._gemm = lambda *given: 15  # type: ignore[method-assign]
     blas = Cublas(library, False)
-    blas.room = {1: (0, 0)}
+    blas.workspaces = {1: (0, 0)}
     with pytest.raises(RuntimeError, match="GemmStridedBatchedEx failed with status 15"):
         blas.multiply(
             CublasProduct(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), ("f32", "f32", "f32"), 1, 0.0), 1

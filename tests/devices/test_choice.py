@@ -11,14 +11,14 @@ from einturnip.devices import choice, probe
 def test_words() -> None:
     assert choice.choose("cpu").kind == "cpu"
     assert choice.choose("sim:7").number == 7
-    with pytest.raises(BindError, match="no device"):
+    with pytest.raises(BindError, match="not a device"):
         choice.choose("abacus")
-    with pytest.raises(BindError, match="no device"):
+    with pytest.raises(BindError, match="not a device"):
         choice.choose("sim+tf32")
     several = choice.choose("sim:7,8,7")
     assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
-    assert choice.DeviceChoice("cuda", 1, beside=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
-    with pytest.raises(BindError, match="16 devices at most"):
+    assert choice.DeviceChoice("cuda", 1, further=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
+    with pytest.raises(BindError, match="at most 16 devices"):
         choice.choose("sim:" + ",".join(map(str, range(17))))
 
 

@@ -1,1 +1,6 @@
-"""A GPU through CuPy's low-level bindings. Not yet run on a GPU; see docs/gpu.md for what was proven without one."""
+"""NVIDIA GPUs through CuPy's low-level bindings.
+
+``device`` implements Device, ``calls`` makes the CUDA calls.
+
+``cublas`` binds the product function of cuBLAS. ``docs/gpu.md`` says what is tested on a GPU and what without one.
+"""

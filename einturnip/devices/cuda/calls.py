@@ -1,4 +1,7 @@
-"""The last thin layer: every call of CuPy that a run on a GPU makes. Nothing here decides anything."""
+"""All CUDA calls of a run on a GPU, through CuPy.
+
+A thin layer without decisions, which tests replace by a fake.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from einturnip.kernels.cuda.types import CudaKernel, Dim3
 
 NOT_READY = 600  # cudaErrorNotReady
 ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
-OVER_SHARED = 48 << 10  # bytes of shared memory from which a kernel must be told that it may
+DEFAULT_SHARED_NBYTES = 48 << 10  # a kernel that uses more shared memory needs an attribute set
 
 
 class CudaCalls(Protocol):
-    """What a device asks of CUDA; addresses and handles are numbers, sizes in bytes."""
+    """The CUDA calls that CudaDevice uses. Addresses and handles are integers. Units: bytes, seconds."""
 
     def use(self) -> None: ...
     def malloc(self, nbytes: int) -> int: ...
@@ -39,12 +42,12 @@ class CudaCalls(Protocol):
     ) -> None: ...
     def multiply(self, product: CublasProduct, stream: int) -> None: ...
     def workspace(self, stream: int, address: int, nbytes: int) -> None: ...
-    def room(self) -> tuple[int, int]: ...
+    def memory_info(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
 
 
 class CupyCalls:
-    """See Calls. ``tf32``: see Cublas."""
+    """CudaCalls through CuPy. ``tf32``: see Cublas."""
 
     def __init__(self, number: int, tf32: bool = False) -> None:
         self._runtime: Any = import_module("cupy_backends.cuda.api.runtime")
@@ -60,11 +63,14 @@ class CupyCalls:
         self._modules: list[int] = []
 
     def use(self) -> None:
-        """Make it the current device of this thread."""
+        """Make this GPU the current device of the calling thread."""
         self._runtime.setDevice(self._number)
 
     def reach(self, others: Iterable[int]) -> None:
-        """Let it read other GPUs' memory where a link joins them; elsewhere the driver copies by way of the host."""
+        """Enable direct access to other GPUs' memory.
+
+        Where hardware does not permit it, the driver copies through the host.
+        """
         for other in others:
             if self._runtime.deviceCanAccessPeer(self._number, other):
                 try:
@@ -74,92 +80,92 @@ class CupyCalls:
                         raise
 
     def malloc(self, nbytes: int) -> int:
-        """Memory of the device."""
+        """Allocate device memory; return its address."""
         return int(self._runtime.malloc(nbytes))
 
     def host_alloc(self, nbytes: int) -> int:
-        """Pinned memory of the host."""
+        """Allocate pinned host memory; return its address."""
         return int(self._runtime.hostAlloc(nbytes, self._runtime.hostAllocPortable))
 
     def free(self, address: int) -> None:
-        """Give memory of the device back."""
+        """Free device memory."""
         self._runtime.free(address)
 
     def host_free(self, address: int) -> None:
-        """Give pinned memory back."""
+        """Free pinned host memory."""
         self._runtime.freeHost(address)
 
     def stream(self) -> int:
-        """A stream that does not wait for the default one."""
+        """Create a stream that does not synchronize with the default stream."""
         self._streams.append(int(self._runtime.streamCreateWithFlags(self._runtime.streamNonBlocking)))
         return self._streams[-1]
 
     def event(self) -> int:
-        """An event that keeps the time."""
+        """Create an event with timing."""
         self._events.append(int(self._runtime.eventCreate()))
         return self._events[-1]
 
     def record(self, event: int, stream: int) -> None:
-        """Have the event stand behind what the stream was given."""
+        """Record the event after the work submitted to the stream so far."""
         self._runtime.eventRecord(event, stream)
 
     def wait(self, stream: int, event: int) -> None:
-        """Have the stream wait for the event as last recorded."""
+        """Make the stream wait for the last record of the event."""
         self._runtime.streamWaitEvent(stream, event)
 
     def reached(self, event: int) -> bool:
-        """Whether the event was reached; what failed before it is raised."""
+        """Return whether the event was reached; raises the error of work before it."""
         status = self._runtime.eventQuery(event)
         if status not in (0, NOT_READY):
             self._runtime.check_status(status)
         return bool(status == 0)
 
     def seconds_between(self, first: int, second: int) -> float:
-        """Seconds from one event to another, both reached."""
+        """Return the seconds between two reached events."""
         return float(self._runtime.eventElapsedTime(first, second)) / 1e3
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all that the stream was given; for what is rare."""
+        """Block until the stream's work has ended. Used only in rare cases."""
         self._runtime.streamSynchronize(stream)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy bytes, wherever they lie."""
+        """Copy bytes between any two of device, pinned and other GPUs' memory."""
         self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault, stream)
 
     def module(self, kernel: CudaKernel) -> object:
-        """A kernel's machine code, loaded."""
+        """Load the machine code of a kernel; return the module."""
         self._modules.append(int(self._driver.moduleLoadData(compiled(kernel.source, self._arch))))
         return self._modules[-1]
 
     def function(self, module: object, entry: str) -> object:
-        """An entry of a module."""
+        """Return a function of a module."""
         return self._driver.moduleGetFunction(module, entry)
 
     def launch(
         self, function: object, grid: Dim3, block: Dim3, shared: int, head: bytes, fixed: bytes, stream: int
     ) -> None:
-        """Launch an entry with its two structs; the driver copies them before this returns."""
+        """Launch a function with its two parameter structs, which the driver copies before this returns."""
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in (head, fixed)]
         parameters = (ctypes.c_void_p * 2)(*map(ctypes.addressof, buffers))
-        if shared > OVER_SHARED:
+        if shared > DEFAULT_SHARED_NBYTES:
             self._driver.funcSetAttribute(function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._driver.launchKernel(function, *grid, *block, shared, stream, ctypes.addressof(parameters), 0)
 
     def multiply(self, product: CublasProduct, stream: int) -> None:
-        """One product, or a batch of them, by cuBLAS."""
+        """Submit a batch of products to cuBLAS."""
         self._cublas.multiply(product, stream)
 
     def workspace(self, stream: int, address: int, nbytes: int) -> None:
-        """Where cuBLAS may work for a stream, and for no other."""
-        self._cublas.room[stream] = (address, nbytes)
+        """Set the workspace that cuBLAS uses for a stream."""
+        self._cublas.workspaces[stream] = (address, nbytes)
 
-    def room(self) -> tuple[int, int]:
-        """Bytes of the device's memory that are free, and all of them, as the driver counts."""
+    def memory_info(self) -> tuple[int, int]:
+        """Return the free and the total bytes of device memory, as the driver counts them."""
         free, total = self._runtime.memGetInfo()
         return int(free), int(total)
 
     def close(self) -> None:
-        """Give the handle, modules, events and streams back."""
+        """Release the cuBLAS handle, modules, events and streams."""
         self._cublas.close()
         for module in self._modules:
             self._driver.moduleUnload(module)

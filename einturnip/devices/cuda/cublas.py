@@ -1,6 +1,8 @@
-"""cuBLAS, called directly: CuPy's own wrappers put every call on CuPy's current stream, and know no workspace.
+"""Calls cuBLAS directly.
 
-CuPy's module is imported all the same: it finds and loads the library, which is then the one of that name here.
+CuPy's wrappers always use CuPy's current stream and cannot set a workspace.
+
+CuPy's module is still imported: it finds and loads the library, which this module then opens by its name.
 """
 
 from __future__ import annotations
@@ -16,12 +18,11 @@ from einturnip.core.errors import DeviceError
 
 NAMES = ("libcublas.so.13", "libcublas.so.12")
 DATA = {"f32": 0, "f64": 1, "f16": 2, "c64": 4, "c128": 5, "bf16": 14}  # cudaDataType
-SUMS = {"f16": 68, "bf16": 68, "f32": 68, "c64": 68, "f64": 70, "c128": 70}  # cublasComputeType: of f32, of f64
+COMPUTE_TYPES = {"f16": 68, "bf16": 68, "f32": 68, "c64": 68, "f64": 70, "c128": 70}  # CUBLAS_COMPUTE_32F, _64F
 TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
-SUMS_IN_FULL = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of f16 are not put together in f16
+FULL_PRECISION_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: no partial sums in f16
 _SCALARS = {"f32": "f", "f64": "d", "c64": "ff", "c128": "dd"}
 
-# Of each function used, what it takes; all return a status.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
     "cublasDestroy_v2": (c_void_p,),
@@ -34,11 +35,17 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
         c_void_p, c_int, c_int, c_longlong, c_int, c_int, c_int,
     ),
 }  # fmt: skip
+"""Parameter types of the functions used; all of them return a status."""
 
 
 @dataclass(frozen=True, slots=True)
 class CublasProduct:
-    """``c[b] = alpha a[b] b[b] + beta c[b]``, columns first as cuBLAS counts: (m, k) by (k, n), addresses, elements."""
+    """A batch of products ``c[i] = alpha a[i] b[i] + beta c[i]``, column-major as in cuBLAS.
+
+    The sizes are (m, k) by (k, n).
+
+    Units: dimensions and strides in elements.
+    """
 
     m: int
     n: int
@@ -53,10 +60,11 @@ class CublasProduct:
 
 
 def load() -> Any:
-    """The library that CuPy uses.
+    """Return the cuBLAS library that CuPy uses.
 
     Raises:
-        ImportError: CuPy does not find it. DeviceError: it is of a version unknown here.
+        ImportError: CuPy does not find it.
+        DeviceError: its version is not supported.
     """
     _ = import_module("cupy_backends.cuda.libs").cublas
     for name in NAMES:
@@ -68,9 +76,11 @@ def load() -> Any:
 
 
 class Cublas:
-    """One handle. Each stream has a workspace of its own, of ``room[stream]`` = (address, bytes).
+    """A cuBLAS handle with a separate workspace for each stream.
 
-    ``tf32``: products of f32 may round their factors to 10 bits, which tensor cores multiply faster.
+    ``workspaces[stream]``: (address, bytes).
+
+    ``tf32``: products of f32 can round their factors to 10 bits, which tensor cores multiply faster.
     """
 
     def __init__(self, library: Any, tf32: bool) -> None:
@@ -80,20 +90,20 @@ class Cublas:
         handle = c_void_p()
         self._check(library.cublasCreate_v2(ctypes.addressof(handle)), "cublasCreate")
         self._handle: int | None = handle.value
-        self._check(library.cublasSetMathMode(self._handle, SUMS_IN_FULL), "cublasSetMathMode")
+        self._check(library.cublasSetMathMode(self._handle, FULL_PRECISION_SUMS), "cublasSetMathMode")
         self._stream = 0
-        self.room: dict[int, tuple[int, int]] = {}
+        self.workspaces: dict[int, tuple[int, int]] = {}
 
     def multiply(self, product: CublasProduct, stream: int) -> None:
-        """Give a stream one product, or a batch of them."""
+        """Submit a batch of products to a stream."""
         p, library = product, self._library
-        if stream != self._stream:  # which takes the workspace away, so this comes first
-            self._check(library.cublasSetStream_v2(self._handle, stream), "cublasSetStream")
-            self._check(library.cublasSetWorkspace_v2(self._handle, *self.room[stream]), "cublasSetWorkspace")
+        if stream != self._stream:
+            self._check(library.cublasSetStream_v2(self._handle, stream), "cublasSetStream")  # resets the workspace
+            self._check(library.cublasSetWorkspace_v2(self._handle, *self.workspaces[stream]), "cublasSetWorkspace")
             self._stream = stream
         factors, sums, result = p.dtypes
         alpha, beta = (_scalar(sums, z) for z in (p.alpha, complex(p.beta)))
-        compute = TF32 if self._tf32 and factors == "f32" else SUMS[factors]
+        compute = TF32 if self._tf32 and factors == "f32" else COMPUTE_TYPES[factors]
         status = library.cublasGemmStridedBatchedEx(
             self._handle, int(p.a[1]), int(p.b[1]), p.m, p.n, p.k, ctypes.addressof(alpha),
             p.a[0], DATA[factors], p.a[2], p.a[3], p.b[0], DATA[factors], p.b[2], p.b[3], ctypes.addressof(beta),
@@ -102,7 +112,7 @@ class Cublas:
         self._check(status, "cublasGemmStridedBatchedEx")
 
     def close(self) -> None:
-        """Give the handle back; twice is allowed."""
+        """Release the handle; may be called again."""
         if self._handle is not None:
             self._library.cublasDestroy_v2(self._handle)
             self._handle = None
@@ -113,7 +123,7 @@ class Cublas:
 
 
 def _scalar(kind: str, value: complex) -> Any:
-    """A number as the library reads it: of the type of the sums, in host memory."""
+    """Return a number in host memory in the type of the sums, as the library reads it."""
     layout = _SCALARS[kind]
     number = ctypes.c_float if layout[0] == "f" else ctypes.c_double
     return (number * len(layout))(*[value.real, value.imag][: len(layout)])

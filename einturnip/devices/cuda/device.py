@@ -1,4 +1,11 @@
-"""A GPU as a device: the arena and pinned memory taken once, streams, events, kernels generated or cuBLAS's."""
+"""CudaDevice: a GPU with an arena and pinned memory allocated once, streams, events, and kernels.
+
+Kernels are generated CUDA C++, or cuBLAS's products where it can take the tiles as they are.
+
+Device memory, in this order: the arena; STATUSES + 1 status records, into which kernels write their floating-point
+flags and the first index out of range; the workspace of cuBLAS. Pinned memory: the bytes for copies, then a copy of the
+status records. The last record is for kernels whose status nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +35,16 @@ from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dev
 
 COMPUTE_STREAMS = 4
 STATUSES = 64
-NAP = 2e-5  # seconds between looks at the events while nothing has ended
+POLL_SECONDS = 2e-5  # between checks of the events while no work ends
 WORKSPACE_ALIGNMENT = 256
 
 
 class ArenaAddresses:
-    """The device's arena as addresses: arrays over memory that is reserved and never touched."""
+    """The device's arena as arrays over host addresses that are reserved and never accessed.
+
+    An array's offset from ``base`` is its offset in the device's arena. So tiles on the device have shapes, strides and
+    addresses like tiles on the host.
+    """
 
     def __init__(self, nbytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -41,13 +52,13 @@ class ArenaAddresses:
         self.base = address(self._bytes)
 
     def array(self, offset: int, shape: Any, dtype: Any) -> Array:
-        """See protocol.Places."""
+        """See ArenaArrays."""
         return np.ndarray(shape, dtype, self._bytes, offset)
 
 
 @dataclass(slots=True)
 class _StatusSource:
-    """What a status stands for: the kernel's space, and the tile that it ran over."""
+    """The kernel and the tile to which a status record belongs."""
 
     space: Space
     extents: tuple[int, ...]
@@ -56,35 +67,35 @@ class _StatusSource:
 
 
 class CudaDevice:
-    """See protocol.Device. ``library``: bytes behind the arena in which cuBLAS may work, a part for each stream."""
+    """A GPU as a Device. ``library``: bytes of workspace for cuBLAS, divided among the compute streams."""
 
     def __init__(self, name: str, calls: CudaCalls, arena: int, pinned: int, library: int = 0) -> None:
         self.name, self.compute_streams = name, COMPUTE_STREAMS
         self._calls = calls
-        self._statuses = -(-arena // 512) * 512  # behind the arena, and in pinned memory behind what runs copy
-        self._told_at = -(-max(1, pinned) // 512) * 512
-        behind = -(-(self._statuses + (STATUSES + 1) * STATUS_NBYTES) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-        self._device = calls.malloc(behind + library)
-        self._host = calls.host_alloc(self._told_at + (STATUSES + 1) * STATUS_NBYTES)
+        status_nbytes = (STATUSES + 1) * STATUS_NBYTES
+        self._statuses = -(-arena // 512) * 512  # offset of the status records in device memory
+        self._pinned_statuses = -(-max(1, pinned) // 512) * 512  # and in pinned memory
+        workspace = -(-(self._statuses + status_nbytes) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        self._device = calls.malloc(workspace + library)
+        self._host = calls.host_alloc(self._pinned_statuses + status_nbytes)
         self.places = ArenaAddresses(max(1, arena))
-        whole = (ctypes.c_uint8 * (self._told_at + (STATUSES + 1) * STATUS_NBYTES)).from_address(self._host)
+        whole = (ctypes.c_uint8 * (self._pinned_statuses + status_nbytes)).from_address(self._host)
         self._pinned = np.ctypeslib.as_array(whole)
         self.pinned = self._pinned[:pinned]
-        self._words = self._pinned[self._told_at :].view(np.int64).reshape(STATUSES + 1, -1)
+        self._words = self._pinned[self._pinned_statuses :].view(np.int64).reshape(STATUSES + 1, -1)
         self._words[:] = NOWHERE
         self._words[:, 0] = 0
         self._streams = [calls.stream() for _ in range(Stream.COMPUTE + COMPUTE_STREAMS)]
         part = library // COMPUTE_STREAMS // WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT
         for k, one in enumerate(self._streams[Stream.COMPUTE :]):
-            calls.workspace(one, self._device + behind + k * part if part else 0, part)
+            calls.workspace(one, self._device + workspace + k * part if part else 0, part)
         self._events: list[int] = []
-        self._told: dict[int, _StatusSource] = {}
+        self._status_sources: dict[int, _StatusSource] = {}
         self._functions: dict[tuple[str, str], object] = {}
         self._modules: dict[str, object] = {}
         self._threads = {lane: ThreadPoolExecutor(1, f"einturnip-file-{lane}") for lane in (1, 2)}
-        calls.copy(
-            self._device + self._statuses, self._host + self._told_at, (STATUSES + 1) * STATUS_NBYTES, self._streams[0]
-        )
+        records = self._host + self._pinned_statuses
+        calls.copy(self._device + self._statuses, records, status_nbytes, self._streams[0])
         calls.synchronize(self._streams[0])
         self._start = calls.event()
         calls.record(self._start, self._streams[0])
@@ -108,7 +119,7 @@ class CudaDevice:
             self._calls.copy(address(target), self._at(source), source.nbytes, self._streams[stream])
 
     def copy(self, stream: int, target: Array, source: Array, seconds: float) -> None:
-        """See Device. What does not lie as one run of bytes is copied by a generated kernel."""
+        """See Device. Tiles that are not contiguous are copied by a generated kernel."""
         if not source.size:
             return
         if target.flags.c_contiguous and source.flags.c_contiguous:
@@ -119,7 +130,7 @@ class CudaDevice:
         self._generated(stream, work, 0, STATUSES)
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
-        """See Device. Where no link joins the two, the driver copies by way of the host."""
+        """See Device. Without direct access between the two GPUs, the driver copies through the host."""
         if source.size:
             self._calls.copy(self._at(target), other._at(source), source.nbytes, self._streams[stream])
 
@@ -127,37 +138,35 @@ class CudaDevice:
 
     def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """See Device."""
-        self._told[status] = _StatusSource(work.space, work.extents, work.origins, stream)
+        self._status_sources[status] = _StatusSource(work.space, work.extents, work.origins, stream)
         if not all(x.size for x in work.outs):
             return
         plan = _product(work)
         if plan is not None:
             self._multiply(stream, work, plan)
             return
-        room = address(work.workspace) if work.workspace.size else self.places.base
-        aligned = -(-(self._device + room - self.places.base) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-        self._generated(stream, work, aligned, status)
-        told = self._device + self._statuses + status * STATUS_NBYTES
-        self._calls.copy(
-            self._host + self._told_at + status * STATUS_NBYTES, told, STATUS_NBYTES, self._streams[stream]
-        )
+        place = address(work.workspace) if work.workspace.size else self.places.base
+        workspace = -(-(self._device + place - self.places.base) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        self._generated(stream, work, workspace, status)
+        pinned = self._host + self._pinned_statuses + status * STATUS_NBYTES
+        self._calls.copy(pinned, self._status_address(status), STATUS_NBYTES, self._streams[stream])
 
-    def _generated(self, stream: int, work: DeviceKernelCall, room: int, status: int) -> None:
+    def _generated(self, stream: int, work: DeviceKernelCall, workspace: int, status: int) -> None:
+        """Launch a generated kernel. ``workspace``: its aligned address on the device."""
         operands, outs = [_view(x) for x in work.operands], [_view(x) for x in work.outs]
         kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, operands, outs))
         nbytes = kernel.workspace_nbytes(work.extents)
-        if nbytes and nbytes > self._device + address(work.workspace) - self.places.base + work.workspace.nbytes - room:
+        if nbytes and nbytes > self._at(work.workspace) + work.workspace.nbytes - workspace:
             raise InternalError(f"a kernel on the GPU needs {nbytes} bytes of workspace, more than were planned")
         launches = kernel.launches(work.extents, operands, outs)
-        told = self._device + self._statuses + status * STATUS_NBYTES
         head = kernel.head(
             work.extents,
             [self._at(x) for x in work.outs],
             [self._at(x) for x in work.operands],
             work.origins,
             work.first,
-            room,
-            told,
+            workspace,
+            self._status_address(status),
         )
         explained = kernel.explained(launches)
         for one in (*launches, *([explained] if explained is not None else [])):
@@ -204,15 +213,20 @@ class CudaDevice:
         flags, place, key, value = (int(word) for word in self._words[status])
         if not flags and place == NOWHERE:
             return 0
-        told = self._told[status]
-        stream = self._streams[told.stream]
-        fresh = self._host + self._told_at + STATUSES * STATUS_NBYTES
-        self._calls.copy(self._device + self._statuses + status * STATUS_NBYTES, fresh, STATUS_NBYTES, stream)
+        # Kernels only add to a record, so reset it on the device and in pinned memory before its next use.
+        source = self._status_sources[status]
+        stream = self._streams[source.stream]
+        empty = self._host + self._pinned_statuses + STATUSES * STATUS_NBYTES
+        self._calls.copy(self._status_address(status), empty, STATUS_NBYTES, stream)
         self._calls.synchronize(stream)
         self._words[status] = self._words[STATUSES]
         if place == NOWHERE:
             return flags
-        raise _out_of_range(told, place, key, value)
+        raise _out_of_range(source, place, key, value)
+
+    def _status_address(self, status: int) -> int:
+        """Return the device address of a status record."""
+        return self._device + self._statuses + status * STATUS_NBYTES
 
     # --- order ---
 
@@ -246,12 +260,12 @@ class CudaDevice:
         return mark.time
 
     def reuse(self, event: int) -> None:
-        """An event that no mark stands for any more."""
+        """Keep an event that no mark uses any more for a later mark."""
         self._events.append(event)
 
     def idle(self, seconds: float) -> None:
         """See Device."""
-        time.sleep(min(NAP, seconds))
+        time.sleep(min(POLL_SECONDS, seconds))
 
     def now(self) -> float:
         """See Device."""
@@ -274,12 +288,12 @@ class CudaDevice:
         self._device = 0
 
     def _at(self, array: Array) -> int:
-        """The address on the device of what lies at a place."""
+        """Return the device address of an array of the arena."""
         return self._device + address(array) - self.places.base
 
 
 class _Event:
-    """A mark; when nobody holds it any more its event is used again."""
+    """A mark. Its event is reused when the mark is deleted."""
 
     __slots__ = ("_device", "event", "time")
 
@@ -300,22 +314,22 @@ def open_cuda(
     name: str = "",
     others: Sequence[int] = (),
 ) -> CudaDevice:
-    """A GPU with its arena, cuBLAS's workspace beside it, and pinned memory taken.
+    """Open a GPU: allocate its arena, the workspace of cuBLAS, and pinned host memory.
 
-    ``others``: GPUs whose arenas it copies from.
+    ``others``: numbers of the GPUs from whose arenas it copies.
 
     Raises:
-        DeviceError: it has not as much memory, or does not start.
+        DeviceError: it has too little free memory, or does not start.
     """
     try:
         calls = CupyCalls(number, tf32)
         calls.reach(others)
         return CudaDevice(name or f"cuda:{number}", calls, arena, pinned, library)
-    except (RuntimeError, ImportError) as error:  # what CuPy raises
+    except (RuntimeError, ImportError) as error:  # CuPy's errors are RuntimeErrors
         free = next((gpu.free_nbytes for gpu in probe().gpus if gpu.number == number), 0)
         raise DeviceError(
-            f"cuda:{number} cannot be used: {error}. help: {free} bytes of it were free and {arena} are wanted, beside "
-            f"{pinned} of pinned host memory; lower --memory or --host-memory"
+            f"cuda:{number} cannot be used: {error}. help: the run needs {arena} bytes of its memory, of which {free} "
+            f"are free, and {pinned} bytes of pinned host memory; lower --memory or --host-memory"
         ) from error
 
 
@@ -327,7 +341,7 @@ _kernel = lru_cache(maxsize=1024)(generate)
 
 
 def _product(work: DeviceKernelCall) -> Gemm | None:
-    """How cuBLAS does it; None where it cannot take the tiles where they lie."""
+    """Return the call as a product of cuBLAS; None if that is impossible, or needs packed tiles."""
     if not isinstance(work.space, Einsum) or work.mode in ("finalize", "combine") or work.space.aggregation is None:
         return None
     if len(work.outs) != 1:
@@ -349,7 +363,7 @@ def _sides(einsum: Einsum) -> tuple[int, int]:
 
 
 def _steps(plan: Gemm) -> list[tuple[int, int, int]]:
-    """Bytes by which each call of a product moves left, right and the result."""
+    """Return, for each cuBLAS call of a product, the byte offsets of left, right and result."""
     found = [(0, 0, 0)]
     for extent, (a, b, c) in plan.outer:
         found = [(x + i * a, y + i * b, z + i * c) for x, y, z in found for i in range(extent)]
@@ -357,16 +371,16 @@ def _steps(plan: Gemm) -> list[tuple[int, int, int]]:
 
 
 def _copying(rank: int, shape: tuple[int, ...], dtype: Any) -> Einsum:
-    """The einsum that copies a tensor."""
+    """Return the einsum that copies a tensor."""
     labels = tuple(range(rank))
     kind = from_numpy(dtype)
     return Einsum(("",) * rank, shape, rank, (labels,), (kind,), OperandRef(0, kind), None)
 
 
-def _out_of_range(told: _StatusSource, place: int, key: int, value: int) -> OutOfRange:
-    space = told.space
+def _out_of_range(source: _StatusSource, place: int, key: int, value: int) -> OutOfRange:
+    space = source.space
     assert isinstance(space, Einsum)
     label = space.keys[key].label
-    at = np.unravel_index(place, [max(1, n) for n in told.extents])
-    point = [(space.labels[p], told.origins[p] + int(at[p])) for p in sorted(space.labels_of(space.keys[key].value))]
+    at = np.unravel_index(place, [max(1, n) for n in source.extents])
+    point = [(space.labels[p], source.origins[p] + int(at[p])) for p in sorted(space.labels_of(space.keys[key].value))]
     return OutOfRange(value, space.bounds[label], space.labels[label], point)

@@ -1,4 +1,8 @@
-"""The two structs that a kernel is given, and where in them the address of an element comes from."""
+"""The two parameter structs of a kernel, and C++ expressions for the addresses of elements.
+
+In the generated code, ``h`` is the struct Head (addresses and origins of a call), ``g`` is the struct Fixed (extents,
+bounds, strides), ``f`` collects floating-point flags, and ``l<p>`` is the index of label ``p`` within the tile.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,19 @@ from einturnip.kernels.cuda.scalars import ctype
 from einturnip.kernels.cuda.types import CudaKernel, LaunchGrid, TileLayout
 from einturnip.kernels.protocol import Mode
 
-NAME = "KERNEL"  # what stands in a source for its name, which is made of the source
+NAME = "KERNEL"
+"""Placeholder for the kernel's name in a source; the name is a hash of that source."""
 Place = Callable[[int], str]
+"""Returns C++ for the index of a label."""
 
 
 @dataclass(frozen=True)
 class TileArgument:
-    """A tile as code sees it: ``base`` is its pointer, ``stride`` the number of its first axis' stride."""
+    """A tile in generated code.
+
+    ``base``: C++ for its address. ``stride``: position of its first axis in ``g.stride``. ``corners``, ``sizes``: by
+    axis, the position in ``h.corner`` and in ``g.size``.
+    """
 
     base: str
     access: Access
@@ -29,7 +39,10 @@ class TileArgument:
     sizes: Mapping[int, int]
 
     def offset(self, at: Place, labels: Sequence[int] | None = None) -> str:
-        """Bytes to the element where label p has the index ``at(p)`` in the tile; of some labels' part alone."""
+        """Return C++ for the byte offset of the element at which label p has the index ``at(p)`` in the tile.
+
+        ``labels``: include only the terms of these labels; ``start`` gives the term that no label varies.
+        """
         terms = []
         for axis, p in enumerate(self.access):
             if isinstance(p, int):
@@ -44,7 +57,10 @@ class TileArgument:
         return " + ".join(terms) or "0"
 
     def start(self, origin: Place) -> str:
-        """Bytes from the tile's first element to that at its labels' origins; what ``offset`` of parts leaves out."""
+        """Return C++ for the byte offset of the element at the labels' origins.
+
+        Partial ``offset``s leave it out.
+        """
         terms = []
         for axis, p in enumerate(self.access):
             if isinstance(p, Index):
@@ -53,16 +69,16 @@ class TileArgument:
         return " + ".join(terms) or "0"
 
     def load(self, at: Place) -> str:
-        """Its element at a point."""
+        """Return C++ for the element at a point."""
         return f"load<{ctype(self.dtype)}>({self.base}, {self.offset(at)})"
 
     def store(self, at: Place, value: str) -> str:
-        """A statement that writes its element at a point."""
+        """Return a statement that writes the element at a point."""
         return f"store<{ctype(self.dtype)}>({self.base}, {self.offset(at)}, {value});"
 
 
 def _index(p: Index, at: Place, size: int | None) -> str:
-    """A static index over the whole tensor."""
+    """Return C++ for an index of the whole tensor that does not depend on data."""
     text = " + ".join([f"{p.offset}LL", *(f"{c} * (h.origin[{q}] + {at(q)})" for q, c in p.terms)])
     text = f"floor_div({text}, {p.divisor})" if p.divisor != 1 else f"({text})"
     text = f"floor_mod({text}, {p.modulus})" if p.modulus else text
@@ -71,7 +87,7 @@ def _index(p: Index, at: Place, size: int | None) -> str:
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """What a kernel of a space is given."""
+    """The parameters of a kernel of an einsum or a region, in one mode."""
 
     space: Einsum | Region
     mode: Mode
@@ -81,11 +97,11 @@ class KernelArguments:
     sizes: tuple[tuple[int, int], ...]
 
     def origin(self, p: int) -> str:
-        """The index of the tile's first point."""
+        """Return C++ for the index of the tile's first point along label ``p``."""
         return f"h.origin[{p}]"
 
     def structs(self) -> str:
-        """The declarations of Head and Fixed, as ``CudaKernel`` fills them."""
+        """Return the declarations of Head and Fixed, which ``CudaKernel.head`` and ``launches`` fill."""
         labels = max(1, len(self.space.labels))
         strides = sum(len(t.access) for t in (*self.outs, *self.operands))
         return f"""namespace {NAME} {{
@@ -108,7 +124,7 @@ struct Fixed {{
 """
 
     def entry(self, part: str, body: str, attributes: str = "__launch_bounds__(256)") -> str:
-        """One kernel; its body knows h, g and f."""
+        """Return the text of one kernel function; its body can use h, g and f."""
         return f"""extern "C" __global__ void {attributes} {NAME}_{part}(const {NAME}::Head h, const {NAME}::Fixed g) {{
   Watch f = {{0}};
 {body}
@@ -118,10 +134,11 @@ struct Fixed {{
 
 
 PARAMS = 8
+"""Length of ``g.param``."""
 
 
-def frame(space: Einsum | Region, mode: Mode) -> KernelArguments:
-    """The frame of a kernel."""
+def kernel_arguments(space: Einsum | Region, mode: Mode) -> KernelArguments:
+    """Return the parameters of a kernel."""
     outs: list[tuple[Access, DType]]
     state = _components(space)
     result = [(tuple(range(space.n_out)), space.dtype)]
@@ -142,7 +159,7 @@ def frame(space: Einsum | Region, mode: Mode) -> KernelArguments:
 
 
 def _components(space: Einsum | Region) -> list[tuple[Access, DType]]:
-    """The labels and dtype of each component of the state."""
+    """Return the labels and dtype of each component of the state."""
     if isinstance(space, Einsum):
         return [(tuple(range(space.n_out)), dtype) for dtype in space.state_dtypes]
     found: list[tuple[Access, DType]] = []
@@ -154,15 +171,20 @@ def _components(space: Einsum | Region) -> list[tuple[Access, DType]]:
 
 
 def kernel(
-    frame: KernelArguments,
+    arguments: KernelArguments,
     layout: TileLayout,
     parts: Sequence[tuple[str, str]],
     grids: Callable[[tuple[int, ...]], tuple[LaunchGrid, ...]],
     workspace: Callable[[tuple[int, ...]], int],
     prelude: str = "",
 ) -> CudaKernel:
-    """The kernel of (part, text of the entry); in grids too, an entry is known by its part."""
-    text = '#include "fold.cuh"\nusing namespace ein;\n\n' + frame.structs() + prelude + "\n"
+    """Assemble a kernel from its entries.
+
+    ``parts``: (short name, text) of each entry; ``grids`` uses the short names.
+
+    ``prelude``: further includes.
+    """
+    text = '#include "fold.cuh"\nusing namespace ein;\n\n' + arguments.structs() + prelude + "\n"
     text += "\n".join(body for _, body in parts)
     name = "ein_" + hashlib.sha256(text.encode()).hexdigest()[:16]
     entries = {part: f"{name}_{part}" for part, _ in parts}
@@ -179,31 +201,37 @@ def kernel(
         name,
         text.replace(NAME, name),
         tuple(entries.values()),
-        frame.space,
-        frame.mode,
+        arguments.space,
+        arguments.mode,
         layout,
-        frame.corners,
-        frame.sizes,
+        arguments.corners,
+        arguments.sizes,
         named,
         workspace,
         entries.get("explain"),
     )
 
 
-def decode(number: str, labels: Sequence[int], name: str = "l", wide: Mapping[int, int] | None = None) -> list[str]:
-    """Statements that take a flat number over labels apart, the last fastest; it is 0 where it was in range."""
+def decode(number: str, labels: Sequence[int]) -> list[str]:
+    """Return statements that decode a flat number into indices, the last label fastest.
+
+    Afterwards the number is 0 if it was in range.
+    """
     lines = []
     for p in reversed(labels):
         count = f"g.extent[{p}]"
-        lines.append(f"const i64 {name}{p} = {number} % {count}; {number} /= {count};")
+        lines.append(f"const i64 l{p} = {number} % {count}; {number} /= {count};")
     return lines
 
 
 def product(labels: Sequence[int], of: str = "extent") -> str:
-    """The number of points of some labels, as C++."""
+    """Return C++ for the number of points of some labels.
+
+    ``of``: ``extent`` in the tile, ``bound`` in the tensor.
+    """
     return " * ".join(["(i64)1", *(f"g.{of}[{p}]" for p in labels)])
 
 
 def indented(lines: Sequence[str], depth: int = 1) -> str:
-    """Statements as a block's text."""
+    """Join statements to indented text."""
     return "\n".join("  " * depth + line for line in lines)

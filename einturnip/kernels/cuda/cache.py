@@ -1,4 +1,7 @@
-"""Compiled CUDA kernels, kept on disk by what they are made of: source, headers, options, architecture, compiler."""
+"""Cache of compiled CUDA kernels on disk.
+
+The key is a hash of the source, the headers, the options, the architecture and the compiler's version.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from einturnip.kernels.cuda.nvrtc import OPTIONS, headers, nvrtc
 
 
 def compiled(source: str, arch: str) -> bytes:
-    """A source as machine code for ``sm_90`` and the like; compiled at most once on this machine.
+    """Return a source's machine code for an architecture such as ``sm_90``, cached or compiled.
 
     Raises:
-        NvrtcMissing: it is not on disk, and there is no compiler.
+        NvrtcMissing: it is not in the cache, and there is no compiler.
     """
     entry = f"{_key(source, arch)}.cubin"
     with contextlib.suppress(OSError, DamagedEntry):

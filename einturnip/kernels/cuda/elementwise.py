@@ -1,4 +1,4 @@
-"""Kernels without a fold: a thread for each point of the output, or for a few that lie side by side."""
+"""Elementwise kernels: each thread computes one point, or several adjacent points of a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.cuda import states
-from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, frame, indented, kernel
+from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, indented, kernel, kernel_arguments
 from einturnip.kernels.cuda.scalars import ScalarWriter, ctype
 from einturnip.kernels.cuda.types import CudaKernel, LaunchGrid, TileLayout
 from einturnip.kernels.protocol import Mode
@@ -15,13 +15,13 @@ THREADS = 256
 
 
 def local(p: int) -> str:
-    """A label's index in the tile."""
+    """Return C++ for a label's index in the tile."""
     return f"l{p}"
 
 
 def elementwise(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
-    """The kernel that computes an einsum without aggregation, finalizes a state, or combines two."""
-    made = frame(einsum, mode)
+    """Return a kernel that computes an einsum without aggregation, or finalizes or combines states."""
+    made = kernel_arguments(einsum, mode)
     labels, vector = range(einsum.n_out), layout.vector
     lines = ["i64 rest = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
     for p in reversed(labels):
@@ -45,7 +45,10 @@ def elementwise(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
 
 
 def _packs(made: KernelArguments, einsum: Einsum, layout: TileLayout) -> list[str]:
-    """Several points, whose operands and results are moved together; one by one at the end of a row."""
+    """Return statements for several points, with vector loads and stores.
+
+    At the end of a row, points are computed one by one.
+    """
     last, vector = einsum.n_out - 1, layout.vector
     names = {slot: f"p{slot}" for slot in sorted(layout.packed)}
     out = made.outs[0]
@@ -78,7 +81,7 @@ def _stored(tensor: TileArgument) -> str:
 
 
 def _point(made: KernelArguments, einsum: Einsum, packs: dict[int, str] | None) -> list[str]:
-    """The result at one point, to its place or into the pack."""
+    """Return statements that compute one point and store it, or put it into the vector to store."""
     if made.mode == "combine":
         assert einsum.aggregation is not None
         lower = states.load_state(einsum.aggregation, "s", made.operands, local)

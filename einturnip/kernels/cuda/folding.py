@@ -1,7 +1,7 @@
-"""Kernels that fold: threads of a block share an output's points, blocks too where outputs are few.
+"""Reduction kernels: several threads share an output; with few outputs, several blocks do.
 
-One kernel does wide rows and tall columns: how its threads are laid over outputs and folded points is a number that
-the launch gives. States meet in one order, which hangs on extents alone.
+One kernel serves wide rows and tall columns: parameters of the launch determine how threads are divided between outputs
+and folded points. States are combined in an order that depends only on extents, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import I64
 from einturnip.ir.einsum import Einsum, Index, Key
 from einturnip.kernels.cuda import states
-from einturnip.kernels.cuda.arguments import KernelArguments, decode, frame, indented, kernel, product
+from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, kernel_arguments, product
 from einturnip.kernels.cuda.elementwise import local
 from einturnip.kernels.cuda.scalars import ScalarWriter
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
@@ -21,22 +21,29 @@ from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
 THREADS = 256
-IN_A_ROW = 64  # values, or partial states, that a state takes where each is rounded
-_BLOCKS = 1024  # enough for any GPU of today
-_LEAST_SHARE = 16  # points that a thread should fold at least before blocks share an output
-_MOST_PARTS = 512
-_MOST_STATES = 1 << 16  # that parts leave in the workspace
+BLOCK_LENGTH = 64
+"""Values in a partial state, and partial states in a block, if each addition rounds (blocked summation).
+
+Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 4.2.
+"""
+_BLOCKS = 1024  # enough thread blocks for any present GPU
+_MIN_POINTS = 16  # points per thread, at least, if several blocks share an output
+_MAX_PARTS = 512
+_MAX_STATES = 1 << 16  # partial states in the workspace
 
 
 def folding(einsum: Einsum, mode: Mode) -> CudaKernel:
-    """The kernel of an einsum with an aggregation."""
+    """Return the kernel of an einsum with an aggregation."""
     made, parts = folds(einsum, mode)
     return kernel(made, ANY, parts, lambda e: grids(einsum, e), lambda e: workspace(einsum, e))
 
 
 def folds(einsum: Einsum, mode: Mode) -> tuple[KernelArguments, list[tuple[str, str]]]:
-    """The frame and entries of the general fold."""
-    made = frame(einsum, mode)
+    """Return the arguments and entries of the general fold.
+
+    The entries fold, combine parts, and explain errors.
+    """
+    made = kernel_arguments(einsum, mode)
     parts = [("fold", made.entry("fold", _fold(made, einsum))), ("parts", made.entry("parts", _parts(made, einsum)))]
     if einsum.keys:
         parts.append(("explain", made.entry("explain", _explain(made, einsum))))
@@ -44,13 +51,16 @@ def folds(einsum: Einsum, mode: Mode) -> tuple[KernelArguments, list[tuple[str, 
 
 
 def looped_labels(einsum: Einsum) -> list[int]:
-    """The aggregated labels that are walked; those of a gather are found."""
+    """Return the aggregated labels over which the kernel loops.
+
+    The label of a gather's key is looked up instead.
+    """
     keyed = {key.label for key in einsum.keys}
     return [p for p in einsum.aggregated if p not in keyed]
 
 
 def by_rows(einsum: Einsum) -> bool:
-    """True where the widest operand lies contiguous along what is folded."""
+    """Return whether the operand with the most axes is contiguous along an aggregated label."""
     widest = max(einsum.accesses, key=len, default=())
     last = widest[-1] if widest else 0
     label = last if isinstance(last, int) else last.terms[-1][0] if last.terms else 0
@@ -58,25 +68,30 @@ def by_rows(einsum: Einsum) -> bool:
 
 
 def shape_of(einsum: Einsum, extents: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Threads over outputs and over folded points, blocks over outputs, parts of the folded points."""
+    """Return how threads and blocks are divided between outputs and folded points.
+
+    The result is: threads over outputs, threads over folded points, blocks over outputs, parts of the folded points.
+
+    The first two have the product THREADS. Parts are blocks that share the same outputs.
+    """
     outputs, points = math.prod(extents[: einsum.n_out]), math.prod(extents[p] for p in looped_labels(einsum))
-    want = 1 << max(0, math.ceil(math.log2(max(1, points))))
+    enough = 1 << max(0, math.ceil(math.log2(max(1, points))))  # a thread for each point
     if by_rows(einsum):
-        down = min(THREADS, want)
+        down = min(THREADS, enough)
     else:
-        down = min(want, max(1, THREADS // max(1, outputs)), THREADS) if outputs < 32 else min(want, 8)
+        down = min(enough, max(1, THREADS // max(1, outputs)), THREADS) if outputs < 32 else min(enough, 8)
         down = 1 if outputs >= _BLOCKS * THREADS else down
     down = 1 << (down.bit_length() - 1)
     across = THREADS // down
     blocks = -(-outputs // across)
     parts = 1
     if blocks and blocks < _BLOCKS:
-        parts = min(_MOST_PARTS, _BLOCKS // blocks, points // (down * _LEAST_SHARE), _MOST_STATES // max(1, outputs))
+        parts = min(_MAX_PARTS, _BLOCKS // blocks, points // (down * _MIN_POINTS), _MAX_STATES // max(1, outputs))
     return across, down, blocks, max(1, parts)
 
 
 def grids(einsum: Einsum, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-    """The launches of the general fold."""
+    """Return the launches of the general fold."""
     across, down, blocks, parts = shape_of(einsum, extents)
     if not blocks:
         return ()
@@ -92,7 +107,7 @@ def grids(einsum: Einsum, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
 
 
 def workspace(einsum: Einsum, extents: tuple[int, ...]) -> int:
-    """Bytes of the parts' states."""
+    """Return the bytes of the parts' states in the workspace."""
     _, _, _, parts = shape_of(einsum, extents)
     assert einsum.aggregation is not None
     nbytes = parts * math.prod(extents[: einsum.n_out]) * states.state_nbytes(einsum.aggregation)
@@ -100,7 +115,10 @@ def workspace(einsum: Einsum, extents: tuple[int, ...]) -> int:
 
 
 def thread_lines(state: str) -> list[str]:
-    """Where a thread stands: ``number`` of its output, ``mine`` of the ``down`` that share it."""
+    """Return statements for a thread's position.
+
+    ``number``: of its output. ``mine``: among the ``down`` threads that share the output.
+    """
     return [
         f"__shared__ __align__(16) unsigned char shared[{THREADS} * sizeof({state})];",
         "const int thread = threadIdx.x, across = (int)g.param[0], down = (int)g.param[1];",
@@ -116,13 +134,13 @@ def _fold(made: KernelArguments, einsum: Einsum) -> str:
     aggregation = einsum.aggregation
     assert aggregation is not None
     state, out, walked = states.state_type(aggregation), range(einsum.n_out), looped_labels(einsum)
-    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool in_range = rest == 0;"]
     lines += [f"{state} s;", "s.clear();", f"const i64 points = {product(walked)};"]
-    lines += ["if (there && points) {", "  const i64 stride = down * g.param[3];"]
+    lines += ["if (in_range && points) {", "  const i64 stride = down * g.param[3];"]
     lines.append("  const i64 begin = blockIdx.y * (i64)down + mine;")
     lines += ["  " + line for line in _odometer(walked)]
     lines += ["  " + line for line in _walk(state, rounds_off(aggregation), made, einsum, walked)]
-    lines += ["}", "together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
+    lines += ["}", "combine_threads(f, s, shared, thread, step, mine, down);", "if (in_range && mine == 0) {"]
     lines += ["  if (g.param[3] > 1) {"]
     lines += [f"    (({state}*)h.workspace)[blockIdx.y * ({product(out)}) + number] = s;", "  } else {"]
     lines += ["    " + line for line in store_state_code(made, einsum, aggregation)]
@@ -130,7 +148,10 @@ def _fold(made: KernelArguments, einsum: Einsum) -> str:
 
 
 def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walked: list[int]) -> list[str]:
-    """A thread's points folded into ``s``; where each is rounded in blocks of partial states, and blocks of those."""
+    """Return the loop that folds a thread's points into ``s``.
+
+    It uses blocked summation if each addition rounds.
+    """
     if not rounds:
         body = [*point(made, einsum, "s"), *_turn(walked)]
         return ["for (i64 n = begin; n < points; n += stride) {", *["  " + line for line in body], "}"]
@@ -139,10 +160,10 @@ def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walke
         "for (i64 n = begin; n < points;) {",
         f"  {state} block;",
         "  block.clear();",
-        f"  for (int b = 0; b < {IN_A_ROW} && n < points; b++) {{",
+        f"  for (int b = 0; b < {BLOCK_LENGTH} && n < points; b++) {{",
         f"    {state} part;",
         "    part.clear();",
-        f"    for (int k = 0; k < {IN_A_ROW} && n < points; k++, n += stride) {{",
+        f"    for (int k = 0; k < {BLOCK_LENGTH} && n < points; k++, n += stride) {{",
         *["      " + line for line in body],
         "    }",
         "    block.combine(f, part);",
@@ -153,21 +174,21 @@ def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walke
 
 
 def _parts(made: KernelArguments, einsum: Einsum) -> str:
-    """The second pass: the parts' states together."""
+    """Return the second pass, which combines the parts' states."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     state, out = states.state_type(aggregation), range(einsum.n_out)
-    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
-    lines += [f"{state} s;", "s.clear();", f"const i64 outputs = {product(out)};", "if (there) {"]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool in_range = rest == 0;"]
+    lines += [f"{state} s;", "s.clear();", f"const i64 outputs = {product(out)};", "if (in_range) {"]
     lines.append("  for (i64 n = mine; n < g.param[3]; n += down)")
     lines += [f"    s.combine(f, (({state}*)h.workspace)[n * outputs + number]);", "}"]
-    lines += ["together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
+    lines += ["combine_threads(f, s, shared, thread, step, mine, down);", "if (in_range && mine == 0) {"]
     lines += ["  " + line for line in store_state_code(made, einsum, aggregation)]
     return indented([*lines, "}"])
 
 
 def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation, name: str = "s") -> list[str]:
-    """Statements that put a tile's state where it belongs: into the result, or to the state so far."""
+    """Return statements that store a tile's state: as the result, or combined with the state in memory."""
     if made.mode == "full":
         result = states.finalized(aggregation, name, einsum.aggregated, einsum.dtype)
         return [made.outs[0].store(local, result)]
@@ -175,7 +196,7 @@ def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggrega
 
 
 def _odometer(walked: list[int]) -> list[str]:
-    """The walked labels' indices at the first point, and what a step adds to each."""
+    """Return declarations of the looped labels' first indices and of their increments per step."""
     lines = ["i64 from = begin, by = stride;"]
     for p in reversed(walked):
         lines.append(f"i64 l{p} = from % g.extent[{p}]; from /= g.extent[{p}];")
@@ -184,7 +205,7 @@ def _odometer(walked: list[int]) -> list[str]:
 
 
 def _turn(walked: list[int]) -> list[str]:
-    """One step: digits with carries."""
+    """Return statements that advance the indices by one step: mixed-radix digits with carries."""
     lines = []
     for n, p in enumerate(reversed(walked)):
         lines.append(f"l{p} += d{p}{' + carry' * (n > 0)};")
@@ -195,7 +216,7 @@ def _turn(walked: list[int]) -> list[str]:
 
 
 def point(made: KernelArguments, einsum: Einsum, name: str, skip: str = "break") -> list[str]:
-    """Statements that fold one point into state ``name``, if it counts."""
+    """Return statements that fold one point into the state ``name``, if its keys select it."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     writer = ScalarWriter(lambda s: made.operands[s].load(local), lambda p: f"h.origin[{p}] + l{p}")
@@ -217,7 +238,7 @@ def point(made: KernelArguments, einsum: Einsum, name: str, skip: str = "break")
 
 
 def flat_index(einsum: Einsum) -> str:
-    """The flat index over the aggregated labels, as the program binds them."""
+    """Return C++ for the flat index of a point over the aggregated labels of the whole tensor."""
     text = "(i64)0"
     for p in einsum.aggregated:
         text = f"({text} * g.bound[{p}] + h.origin[{p}] + l{p})"
@@ -225,20 +246,23 @@ def flat_index(einsum: Einsum) -> str:
 
 
 def ordered(einsum: Einsum) -> list[Key]:
-    """The keys, each after those that it hangs on."""
+    """Return the keys, each after the keys whose labels its value uses."""
     left, found = list(einsum.keys), list[Key]()
     while left:
         unknown = {k.label for k in left if k.label >= einsum.n_out}
         ready = [k for k in left if not unknown & (einsum.labels_of(k.value) - {k.label})]
         if not ready:
-            raise InternalError("keys hang on each other in a circle")
+            raise InternalError("keys depend on each other in a cycle")
         found.append(ready[0])
         left.remove(ready[0])
     return found
 
 
 def place(einsum: Einsum, n: int) -> str:
-    """The number in the tile of a point that key ``n`` is looked at: the labels that it does not hang on are 0."""
+    """Return C++ for the flat number in the tile of the point at which key ``n`` is evaluated.
+
+    Labels that the key does not depend on count as 0, so that each value of a key has one number.
+    """
     key = ordered(einsum)[n]
     behind = einsum.labels_of(key.value)
     text = "(i64)0"
@@ -248,7 +272,7 @@ def place(einsum: Einsum, n: int) -> str:
 
 
 def _explain(made: KernelArguments, einsum: Einsum) -> str:
-    """One thread looks again at the first point where a key is wrong."""
+    """Return the entry in which one thread evaluates the keys again at a point with an error."""
     lines = ["i64 rest = (i64)h.status[1];"]
     for p in reversed(range(len(einsum.labels))):
         lines.append(
@@ -268,5 +292,5 @@ def _explain(made: KernelArguments, einsum: Einsum) -> str:
 
 
 def separable(einsum: Einsum) -> bool:
-    """True where each operand's address is a sum over labels."""
+    """Return whether each operand's address is a sum of terms of single labels."""
     return all(not isinstance(p, Index) or p.affine for access in einsum.accesses for p in access)

@@ -1,4 +1,4 @@
-"""Contractions as calls of cuBLAS: which operand is transposed, what is batched, and what must be copied first."""
+"""Plans contractions as cuBLAS calls: transposes, batches, outer loops, copies."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from einturnip.ir.einsum import Einsum
 from einturnip.kernels.cuda.types import DeviceTile
 from einturnip.kernels.expr.window import is_affine, label_strides
 
-# Types that cuBLAS multiplies: a sum of others (integers, bool) is a generated kernel's.
+# Types that cuBLAS multiplies; generated kernels multiply the others (integers, bool).
 _MULTIPLIED = frozenset({"f16", "bf16", "f32", "f64", "c64", "c128"})
 
 
 @dataclass(frozen=True, slots=True)
 class GemmOperand:
-    """One operand of a product as the library sees it. ``leading`` is in elements.
+    """One operand of a product as cuBLAS sees it. ``leading``, ``batch_stride``: in elements.
 
-    ``transposed``: its rows, as the product means them, are the columns of what lies in memory row by row.
-    ``packed``: it is not of that form, or of another type, and is first copied densely into the workspace, at byte
-    ``offset``; strides of the batch are then those of the copy. For the result, the copy is written back afterwards.
+    ``transposed``: memory holds the transpose of the matrix, row by row. ``packed``: the operand is not a strided
+    matrix or has another type, so it is first copied to the workspace at byte ``offset``; ``batch_stride`` is then that
+    of the copy. For a packed result, the copy is written back afterwards.
     """
 
     transposed: bool
@@ -35,12 +35,14 @@ class GemmOperand:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """``out[b] = alpha left[b] right[b] + beta out[b]`` in row-major terms, (m, k) by (k, n), for ``batch`` of them.
+    """A batch of products ``out[b] = alpha left[b] right[b] + beta out[b]``, row-major.
 
-    ``outer`` are loops about it, a call for each point: extent, and bytes that a step moves left, right and the result
-    by (none of those that are packed). ``product`` is the type of the matrices, ``compute`` that of the sums;
-    ``result`` that of what is written. cuBLAS counts columns first: call it for the transposed product, right before
-    left. ``pack`` gives the labels of a packed copy of left, right and the result, slowest first.
+    The sizes are (m, k) by (k, n).
+
+    ``outer``: loops around the batch, with one call per point: extent, and the bytes by which a step advances left,
+    right and result. ``product``, ``compute``, ``result``: dtypes of the matrices, the sums, and the result. ``pack``:
+    labels of a packed copy of left, right and result, slowest first. cuBLAS is column-major, so call it for the
+    transposed product, with right before left.
     """
 
     m: int
@@ -60,7 +62,7 @@ class Gemm:
 
     @property
     def flops(self) -> int:
-        """Two a point."""
+        """Floating-point operations: two per point."""
         calls = math.prod(extent for extent, _ in self.outer)
         return 2 * self.m * self.n * self.k * self.batch * calls
 
@@ -68,9 +70,9 @@ class Gemm:
 def gemm(
     einsum: Einsum, extents: Sequence[int], operands: Sequence[DeviceTile], out: DeviceTile, wide: bool
 ) -> Gemm | None:
-    """How a tile of a contraction is multiplied; None where a generated kernel has to do it.
+    """Return the plan of a contraction's tile; None if a generated kernel has to compute it.
 
-    ``wide``: the result is the accumulator, else the einsum's own type. With a beta of 1 the product is added to it.
+    ``wide``: the result has the accumulator's type, else the einsum's.
     """
     c = contraction(einsum)
     if c is None or c.product.name not in _MULTIPLIED or not all(map(is_affine, einsum.accesses)):
@@ -80,16 +82,19 @@ def gemm(
     left, right = (label_strides(einsum.accesses[s], operands[s].strides) for s in (c.left, c.right))
     target = dict(zip(range(einsum.n_out), out.strides, strict=True))
     groups = _groups(c, extents)
-    return _Copy(einsum, c, tuple(extents), groups, left, right, target, wide).plan()
+    return _GemmPlanner(einsum, c, tuple(extents), groups, left, right, target, wide).plan()
 
 
 def _groups(c: ContractionRoles, extents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """m, n, k and batch, without labels of one point."""
+    """Return the labels of m, n, k and batch, without labels of extent 1."""
     return tuple(tuple(p for p in group if extents[p] > 1) for group in (c.m, c.n, c.k, c.batch))
 
 
 def stride_of(labels: Sequence[int], extents: Sequence[int], strides: Mapping[int, int]) -> int | None:
-    """The one stride of labels that run through as one, the last fastest; None where they do not. 0 for no label."""
+    """Return the stride of labels that can be merged into one, the last fastest.
+
+    None if they cannot be merged; 0 for no label.
+    """
     for outer, inner in itertools.pairwise(labels):
         if strides.get(outer, 0) != strides.get(inner, 0) * extents[inner]:
             return None
@@ -97,7 +102,12 @@ def stride_of(labels: Sequence[int], extents: Sequence[int], strides: Mapping[in
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _GemmPlanner:
+    """Plans one product.
+
+    ``left``, ``right``, ``target``: byte strides by label. ``groups``: labels of m, n, k and batch.
+    """
+
     einsum: Einsum
     c: ContractionRoles
     extents: tuple[int, ...]
@@ -108,7 +118,7 @@ class _Copy:
     wide: bool
 
     def plan(self) -> Gemm:
-        """Which matrices can be taken where they lie, and the rest."""
+        """Determine which matrices cuBLAS can use as they are, and plan copies of the others."""
         c, (m, n, k, batch) = self.c, self.groups
         result = c.accumulator if self.wide else self.einsum.dtype
         sizes = self._size(m), self._size(n), self._size(k)
@@ -132,8 +142,8 @@ class _Copy:
         for p in outer:
             inside = self._size(inner + tuple(q for q in outer if q > p))
             dense = [self._size(r) * self._size(cols) * d.itemsize * inside for r, cols, d in shapes]
-            lies = (self.left, self.right, self.target)
-            steps = [dense[i] if made[i].packed else lies[i].get(p, 0) for i in range(3)]
+            strides_of = (self.left, self.right, self.target)
+            steps = [dense[i] if made[i].packed else strides_of[i].get(p, 0) for i in range(3)]
             moves.append((self.extents[p], (steps[0], steps[1], steps[2])))
         order = outer + inner
         alpha = 1 if c.alpha is None else complex(c.alpha.value)
@@ -162,11 +172,14 @@ class _Copy:
         rows: tuple[int, ...],
         columns: tuple[int, ...],
         stored: DType,
-        wanted: DType,
+        required: DType,
         written: bool = False,
     ) -> tuple[bool, int] | None:
-        """(transposed, leading dimension) of a matrix that can be taken where it lies."""
-        if stored != wanted or any(step < 0 for step in strides.values()):  # it would begin at its far end
+        """Return (transposed, leading dimension) of a matrix that cuBLAS can use as it is; None for any other.
+
+        ``written``: the matrix is the result, which cannot be transposed.
+        """
+        if stored != required or any(step < 0 for step in strides.values()):
             return None
         down, across = (stride_of(labels, self.extents, strides) for labels in (rows, columns))
         if down is None or across is None:
@@ -181,10 +194,13 @@ class _Copy:
     def _batches(
         self, batch: tuple[int, ...], found: Sequence[tuple[bool, int] | None]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The labels that one strided batch takes, of the fastest as many as run through everywhere, and the others."""
-        lies = [s for s, f in zip((self.left, self.right, self.target), found, strict=True) if f is not None]
+        """Divide the batch labels into those of one strided batch and those of outer loops.
+
+        The batch gets as many of the fastest labels as can be merged into one in every operand.
+        """
+        unpacked = [s for s, f in zip((self.left, self.right, self.target), found, strict=True) if f is not None]
         for start in range(len(batch)):
             inner = batch[start:]
-            if all(stride_of(inner, self.extents, strides) is not None for strides in lies):
+            if all(stride_of(inner, self.extents, strides) is not None for strides in unpacked):
                 return inner, batch[:start]
         return (), batch

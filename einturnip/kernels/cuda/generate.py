@@ -1,4 +1,4 @@
-"""The CUDA kernel of an einsum, a region, or a part of one."""
+"""Generates the CUDA kernel of an einsum or a region: chooses the kind of kernel and the layout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from einturnip.kernels.protocol import Mode
 
 
 def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> CudaKernel:
-    """The kernel that does for tiles of any extents what ``compile_kernel`` does for one: in any mode.
+    """Return the kernel for tiles of any extents, in any mode of a HostKernel.
 
-    Picks have no mode "combine": their states are not split.
-
-    Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
+    Picks have no mode "combine", because their states are not split. Einsums that differ only in sizes or
+    in the names of labels get the same source and share one compiled kernel.
     """
     if isinstance(space, Region):
         return region_kernel(space, mode)
@@ -36,14 +35,14 @@ def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> Cu
 def layout(
     space: Einsum | Region, mode: Mode, operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
 ) -> TileLayout:
-    """The fastest layout that tiles which lie so allow; extents may be any."""
+    """Return the fastest layout that is valid for these strides and alignments, for any extents."""
     if isinstance(space, Region) or space.aggregation is not None or space.n_out == 0:
         return ANY
     last, out = space.n_out - 1, space.dtype.itemsize
     packed = []
     for slot, access in enumerate(space.accesses):
-        alone = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))
-        if alone and all(isinstance(p, int) for p in access):
+        only_last = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))
+        if only_last and all(isinstance(p, int) for p in access):
             packed.append(slot)
     widest = max([out, *(space.dtypes[s].itemsize for s in packed)])
     vector = min(8, 16 // widest)
@@ -53,7 +52,7 @@ def layout(
 
 
 def _dense(view: DeviceTile, itemsize: int, vector: int) -> bool:
-    """True where every ``vector`` elements of a row begin at a multiple of their size."""
+    """Return whether each group of ``vector`` elements of a row is contiguous and aligned to its size."""
     return (
         view.aligned and view.strides[-1] == itemsize and all(s % (vector * itemsize) == 0 for s in view.strides[:-1])
     )

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler through ctypes: CUDA C++ to machine code, with no driver and no toolkit installed."""
+"""NVIDIA's run-time compiler (NVRTC) through ctypes: compiles CUDA C++ without a driver or a toolkit."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from einturnip.core.errors import DeviceError, InternalError
 from einturnip.core.package_data import folder
 
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--restrict")
-"""What every source is compiled with."""
+"""Compiler options of all sources."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "libnvrtc.so.11.2")
 _HELP = "install it with: pip install nvidia-cuda-nvrtc (for CUDA 12's drivers: nvidia-cuda-nvrtc-cu12)"
 
 
 class NvrtcMissing(DeviceError):
-    """No NVRTC library was found, or it is none."""
+    """No NVRTC library was found, or the library found does not work."""
 
 
 class CompileError(InternalError):
-    """NVRTC refused a source; the message is its log."""
+    """NVRTC rejected a source; the message is its log."""
 
 
 def _candidates() -> Iterator[str]:
-    """Where the library may be: NVIDIA's wheels, a toolkit, then wherever the system looks."""
+    """Yield possible paths of the library.
+
+    In NVIDIA's wheels, in a toolkit, then names for the system's search.
+    """
     spec = find_spec("nvidia")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         for name in _NAMES:
@@ -41,7 +44,7 @@ def _candidates() -> Iterator[str]:
 
 
 class Nvrtc:
-    """One loaded library. ``version`` is (major, minor); ``path`` where it was found."""
+    """A loaded NVRTC library. ``version``: (major, minor). ``path``: its file."""
 
     def __init__(self, path: str) -> None:
         self.path, self._library = path, ctypes.CDLL(path)
@@ -51,7 +54,7 @@ class Nvrtc:
         self.version = major.value, minor.value
 
     def architectures(self) -> tuple[int, ...]:
-        """Those it compiles for: 75, 80, 86, ..."""
+        """Return the architectures that it can compile for: 75, 80, 86, ..."""
         n = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(n))
         found = (ctypes.c_int * n.value)()
@@ -59,10 +62,10 @@ class Nvrtc:
         return tuple(found)
 
     def compile(self, source: str, arch: str, options: Sequence[str] = OPTIONS) -> bytes:
-        """A source as a cubin for ``sm_90`` and the like, as PTX for ``compute_90``.
+        """Compile a source: to a cubin for ``sm_90`` and the like, to PTX for ``compute_90``.
 
         Raises:
-            CompileError: with the compiler's log.
+            CompileError: the source has errors; the message is the compiler's log.
         """
         program = ctypes.c_void_p()
         found = headers()
@@ -97,10 +100,10 @@ class Nvrtc:
 
 @lru_cache(maxsize=1)
 def nvrtc() -> Nvrtc:
-    """The library found first.
+    """Return the first library that works.
 
     Raises:
-        NvrtcMissing: there is none, and what to install.
+        NvrtcMissing: there is none; the message says what to install.
     """
     tried = []
     for path in _candidates():
@@ -113,5 +116,5 @@ def nvrtc() -> Nvrtc:
 
 @lru_cache(maxsize=1)
 def headers() -> dict[str, str]:
-    """The headers that sources include, by name."""
+    """Return the text of the headers that sources include, by name."""
     return {path.name: path.read_text() for path in sorted(folder("kernels").glob("*.cuh"))}

@@ -1,8 +1,10 @@
-"""Joins of two sides folded over what they share: a product in any semiring, tiled in shared memory and registers.
+"""Kernels for generalized matrix products, tiled in shared memory and registers.
 
-Min-plus, max-times, squared distances, logsumexp of sums: whatever the join and the aggregation, operands fall into a
-left side (labels of rows), a right side (of columns), and both have those that are folded. A block of 256 threads makes
-64 by 64 outputs, each thread 4 by 4, from panels of 16 folded points.
+Any join and aggregation can take the place of multiplication and addition.
+
+Examples: min-plus, max-times, squared distances, logsumexp of sums. The operands fall into a left side, which has the
+row labels, and a right side, which has the column labels; both can have folded labels. A block of 256 threads computes
+64 x 64 outputs, 4 x 4 per thread, from panels of 16 folded points.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from einturnip.kernels.protocol import Mode
 
 TILE, DEPTH, SIDE = 64, 16, 4
 THREADS = (TILE // SIDE) ** 2
-_LEAST = 32  # rows and columns below which threads would stand idle
-_MOST_SLOTS = 4
-_TERMS = 128  # that a thread adds for each output before their sum joins another, where each is rounded
-_PANELS_NBYTES = 40 << 10  # of shared memory
+_MIN_SIDE = 32  # rows and columns below which too many threads would be idle
+_MAX_SLOTS = 4
+_TERMS = 128  # terms of a partial sum, if each addition rounds
+_PANELS_NBYTES = 40 << 10  # of shared memory, at most
 
 
 @dataclass(frozen=True, slots=True)
 class ProductSides:
-    """Labels of rows, columns and neither (batch), folded ones; the operands of the left side and of the right."""
+    """The roles of an einsum's labels, and the operands of the left and right side.
+
+    Labels are of rows, columns, batch, or folded.
+    """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -46,11 +51,14 @@ class ProductSides:
 
 
 def sides(einsum: Einsum) -> ProductSides | None:
-    """How operands fall into two sides, so that the smaller has the most labels' points; None where they do not."""
+    """Divide the operands into two sides; None if that is not possible.
+
+    Among several divisions, chooses the one whose smaller side has the most points.
+    """
     slots = sorted(slots_of(einsum.join))
     if einsum.aggregation is None or einsum.keys or not separable(einsum) or labels_of(einsum.join):
         return None
-    if not 2 <= len(slots) <= _MOST_SLOTS or not einsum.aggregated:
+    if not 2 <= len(slots) <= _MAX_SLOTS or not einsum.aggregated:
         return None
     if sum(einsum.dtypes[s].itemsize for s in slots) * DEPTH * (TILE + 4) > _PANELS_NBYTES:
         return None
@@ -73,13 +81,13 @@ def _split(einsum: Einsum, left: tuple[int, ...], right: tuple[int, ...]) -> Pro
         tuple(p for p in out if p in a and p not in b) for a, b in ((of_left, of_right), (of_right, of_left))
     )
     batch = tuple(p for p in out if p not in rows and p not in columns)
-    if not rows or not columns or rows[0] > columns[0]:  # the other way round it is found as well
+    if not rows or not columns or rows[0] > columns[0]:  # the mirrored division is also tried
         return None
     return ProductSides(rows, columns, batch, tuple(einsum.aggregated), left, right)
 
 
 def semiring(einsum: Einsum, mode: Mode, found: ProductSides) -> CudaKernel:
-    """The kernel: large tiles by panels, others by the general fold."""
+    """Return the kernel. Large tiles use the product entry, small tiles the general fold."""
     made, parts = folds(einsum, mode)
     parts.append(("product", made.entry("product", _Product(made, einsum, found).text(), "__launch_bounds__(256, 2)")))
 
@@ -97,9 +105,9 @@ def semiring(einsum: Einsum, mode: Mode, found: ProductSides) -> CudaKernel:
 
 
 def large(found: ProductSides, extents: Sequence[int]) -> bool:
-    """True where both sides fill a good part of a tile."""
+    """Return whether both sides of a tile are large enough for the product entry."""
     return 0 not in extents and all(
-        math.prod(extents[p] for p in side) >= _LEAST for side in (found.rows, found.columns)
+        math.prod(extents[p] for p in side) >= _MIN_SIDE for side in (found.rows, found.columns)
     )
 
 
@@ -111,12 +119,16 @@ class _Product:
 
     @property
     def slots(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Operands, each with the labels of its side."""
+        """The operands, each with the labels of its side."""
         s = self.sides
         return [*((slot, s.rows) for slot in s.left), *((slot, s.columns) for slot in s.right)]
 
     def text(self) -> str:
-        """The kernel's body."""
+        """Return the kernel's body.
+
+        It computes the byte offsets of its rows and columns once; then for each panel of folded points it loads the
+        operands to shared memory and folds them into the thread's 4 x 4 states; finally it stores the states.
+        """
         s, aggregation = self.sides, self.einsum.aggregation
         assert aggregation is not None
         lines = [*self._shared(), "unsigned read = 0;", "Quiet q;", "if (threadIdx.x == 0) seen = 0;"]
@@ -157,7 +169,7 @@ class _Product:
 
     @property
     def _in_blocks(self) -> bool:
-        """Whether partial sums of some terms join others: of long folds in which each value more is rounded."""
+        """Whether to add partial sums of _TERMS terms: for long folds in which each addition rounds."""
         e = self.einsum
         assert e.aggregation is not None
         return rounds_off(e.aggregation) and math.prod(e.bounds[p] for p in self.sides.folded) > 2 * _TERMS
@@ -181,7 +193,10 @@ class _Product:
         self, begin: str, end: str, count: int, labels: Sequence[int], slots: Sequence[int], name: str,
         more: Sequence[str] = (),
     ) -> list[str]:  # fmt: skip
-        """Byte offsets of ``count`` points of some labels, for each operand; the last point again beyond the end."""
+        """Return a loop that stores the byte offsets of ``count`` points of some labels for each operand.
+
+        Positions beyond the end repeat the last point, so that loads need no condition.
+        """
         lines = [f"for (int n = threadIdx.x; n < {count}; n += {THREADS}) {{"]
         lines.append(f"  i64 rest = {begin} + n < {end} ? {begin} + n : {end} - 1;")
         lines += ["  " + x for x in decode("rest", labels)]
@@ -190,7 +205,7 @@ class _Product:
         return [*lines, *["  " + x for x in more], "}"]
 
     def _panels(self) -> list[str]:
-        """Panels of the operands, threads along what is contiguous."""
+        """Return loops that load the panels; consecutive threads load consecutive elements where possible."""
         lines = []
         for slot, labels in self.slots:
             t = self.made.operands[slot]
@@ -200,7 +215,7 @@ class _Product:
             lines.append(f"for (int e = threadIdx.x; e < {TILE * DEPTH}; e += {THREADS}) {{")
             lines.append(f"  const int i = {i}, k = {k};")
             load = f"load<{ctype(t.dtype)}>(base{slot}, side{slot}[i] + fold{slot}[k])"
-            lines += [f"  panel{slot}[k][i] = look(read, {load});", "}"]
+            lines += [f"  panel{slot}[k][i] = record_special(read, {load});", "}"]
         return lines
 
     def _inner(self) -> list[str]:
@@ -229,12 +244,12 @@ class _Product:
         body += ["  " + x for x in (*decode("row", s.rows), *decode("column", s.columns))]
         body += [
             f"  {states.state_type(aggregation)} s = {'sums' if self._in_blocks else 't'}[i][j];",
-            "  tell(f, s.a, read);",
+            "  report_special(f, s.a, read);",
         ]
         return _square([*body, *["  " + x for x in store_state_code(self.made, self.einsum, aggregation)], "}"])
 
 
 def _square(body: Sequence[str]) -> list[str]:
-    """Loops over a thread's outputs."""
+    """Return loops over a thread's outputs."""
     loops = ["#pragma unroll", f"for (int i = 0; i < {SIDE}; i++) {{", "  #pragma unroll"]
     return [*loops, f"  for (int j = 0; j < {SIDE}; j++) {{", *["    " + x for x in body], "  }", "}"]

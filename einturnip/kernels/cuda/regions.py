@@ -1,8 +1,9 @@
-"""Kernels of regions: a block of threads walks the streamed labels for a few rows; what passes between the steps stays.
+"""Region kernels: stream over the columns for a few rows, with intermediate values on chip.
 
-Rows are points of the output's labels that every streaming step has, columns those of the streamed labels that may be
-cut. Values of tiled steps and carried states lie in shared memory, or where that is too small in a slab of the
-workspace. Steps run one after the other, each over its points with all threads.
+Rows are points of the output labels that every streamed step has; columns are points of the streamed labels that can be
+divided. Values of tiled steps and carried states are in shared memory or, if that is too small, in a slab of the
+workspace. The steps run one after another, each with all threads over its points. FlashAttention (Dao et al., 2022) is
+the special case of a softmax between two products.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from einturnip.ir.dtypes import I64, DType
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import slots_of
 from einturnip.kernels.cuda import states
-from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, frame, indented, kernel
+from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, indented, kernel, kernel_arguments
 from einturnip.kernels.cuda.folding import ordered
 from einturnip.kernels.cuda.region_parts import (
     LINE,
@@ -38,8 +39,8 @@ from einturnip.kernels.protocol import Mode
 
 
 def region_kernel(region: Region, mode: Mode) -> CudaKernel:
-    """The kernel of a region."""
-    made, parts = frame(region, mode), parts_of(region)
+    """Return the kernel of a region."""
+    made, parts = kernel_arguments(region, mode), parts_of(region)
     code = RegionCode(made, region, parts, mode)
     entries = [("region", made.entry("region", code.text()))]
     if mode != "combine" and any(step.einsum.keys for step in region.steps):
@@ -64,7 +65,7 @@ def region_kernel(region: Region, mode: Mode) -> CudaKernel:
 
 @dataclass(frozen=True)
 class RegionCode:
-    """Writes the kernel's body."""
+    """Writes the body of a region's kernel."""
 
     made: KernelArguments
     region: Region
@@ -72,7 +73,7 @@ class RegionCode:
     mode: Mode
 
     def text(self) -> str:
-        """The body."""
+        """Return the body: initialise states, stream over the columns, store states or results."""
         region, parts = self.region, self.parts
         lines = ["EIN_DYNAMIC(dynamic)", "__shared__ unsigned seen;"]
         lines += ["unsigned char* base = g.param[3] ? dynamic : (unsigned char*)h.workspace + blockIdx.x * g.param[2];"]
@@ -109,7 +110,7 @@ class RegionCode:
         return indented([*lines, "}"])
 
     def _buffers(self) -> list[str]:
-        """Pointers to what lies in the slab."""
+        """Return declarations of the pointers to all buffers, in shared memory or in the slab."""
         region, parts = self.region, self.parts
         lines = ["i64 used = 0;"]
 
@@ -138,7 +139,7 @@ class RegionCode:
         return lines
 
     def _each(self, labels: Sequence[int], body: list[str], wide: str = "wide") -> list[str]:
-        """A loop of all threads over the points of a value: r, c and labels are in scope."""
+        """Return a loop of all threads over the points of a value; its body can use r, c and the labels."""
         parts = self.parts
         other = parts.other(labels)
         count = "here" + "".join(f" * g.extent[{p}]" for p in other)
@@ -152,7 +153,7 @@ class RegionCode:
         return [f"for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", *["  " + x for x in inner], "}"]
 
     def _start(self, k: int) -> list[str]:
-        """The carried state at the begin: nothing, or what is so far."""
+        """Return the initialisation of a carried state: empty, or read from memory."""
         step = self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
@@ -185,7 +186,7 @@ class RegionCode:
         raise InternalError(f"step {k} is not carried")
 
     def _leave(self, k: int) -> list[str]:
-        """The carried state at the end."""
+        """Return the loop that stores a carried state to memory."""
         step = self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
@@ -196,7 +197,7 @@ class RegionCode:
         return self._each(labels, [*error, *states.store_state(aggregation, at, outs, _at)])
 
     def _tiled(self, k: int) -> list[str]:
-        """A value of this block."""
+        """Return the loop that computes a tiled step's value for the present rows and columns."""
         step = self.region.steps[k]
         labels = step.labels[: step.einsum.n_out]
         lines, value = self._value(step)
@@ -204,7 +205,7 @@ class RegionCode:
         return [*self._each(labels, lines), "__syncthreads();"]
 
     def _value(self, step: RegionStep) -> tuple[list[str], str]:
-        """Statements for a step's value at one point, and its name."""
+        """Return statements that compute a step's value at one point, and the name of the value."""
         e = step.einsum
         if e.aggregation is None:
             writer = self._writer(step)
@@ -215,7 +216,7 @@ class RegionCode:
         return lines, states.finalized(e.aggregation, "s", aggregated, e.dtype)
 
     def _folded(self, step: RegionStep, name: str) -> list[str]:
-        """Loops that fold a step's points into a state."""
+        """Return loops that fold a step's points into the state ``name``."""
         e, parts = step.einsum, self.parts
         assert e.aggregation is not None
         keyed = {key.label for key in e.keys}
@@ -251,7 +252,7 @@ class RegionCode:
         return [*lines, *("  " * d + "}" for d in reversed(range(depth)))]
 
     def _place(self, step: RegionStep) -> str:
-        """The number of a point of the tile for what went wrong at a step."""
+        """Return C++ for the number of a point and a step, to report a key out of range."""
         k = next(n for n, s in enumerate(self.region.steps) if s is step)
         behind = {step.labels[p] for key in step.einsum.keys for p in step.einsum.labels_of(key.value)}
         behind -= {step.labels[key.label] for key in step.einsum.keys}
@@ -264,7 +265,7 @@ class RegionCode:
         def operand(slot: int) -> str:
             o = step.operands[slot]
             if o >= 0:
-                return f"look(read, {self.made.operands[o].load(_at)})"
+                return f"record_special(read, {self.made.operands[o].load(_at)})"
             of = self.region.steps[~o]
             labels = of.labels[: of.einsum.n_out]
             index = self.parts.index(labels)
@@ -277,7 +278,10 @@ class RegionCode:
         return ScalarWriter(operand, lambda p: f"h.origin[{step.labels[p]}] + l{step.labels[p]}")
 
     def _carried(self, k: int) -> list[str]:
-        """A block folded into a state, which first follows what has moved."""
+        """Return the loop that folds the present columns into a carried state.
+
+        The state is first rescaled or shifted, since a state that it depends on may have changed (online softmax).
+        """
         region, step = self.region, self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
@@ -298,7 +302,7 @@ class RegionCode:
         return [*self._each(labels, lines), "__syncthreads();"]
 
     def _combined(self, k: int) -> list[str]:
-        """The other state added to a state, after both follow what has moved."""
+        """Return the loop that combines two states, after both are rescaled and shifted."""
         region, step = self.region, self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
@@ -312,7 +316,7 @@ class RegionCode:
         return [*self._each(labels, lines), "__syncthreads();"]
 
     def _rescaled(self, k: int, total: str, before: str) -> list[str]:
-        """Statements that rescale a sum whose extrema were those of the states ``before``."""
+        """Return statements that rescale a sum whose extrema were those of the states ``before``."""
         lines = []
         for rescale in (r for r in self.region.rescales if r.step == k):
             of, there = rescale.of, self._place_of(rescale.of)
@@ -321,7 +325,7 @@ class RegionCode:
         return lines
 
     def _shifted(self, k: int, total: str, before: str) -> list[str]:
-        """Statements that correct a sum of squares whose means were those of the states ``before``."""
+        """Return statements that correct a sum of squares whose means were those of the states ``before``."""
         lines = []
         for shift in (s for s in self.region.shifts if s.step == k):
             there, coefficient = self._place_of(shift.of), literal(shift.coefficient, self._wide(k))
@@ -339,7 +343,7 @@ class RegionCode:
         return states.value_type(aggregation)
 
     def _finals(self) -> list[str]:
-        """The result of the states."""
+        """Return the steps after the stream: results of the states, and the remaining steps up to the output."""
         region, last, lines = self.region, len(self.region.steps) - 1, list[str]()
         out = self.made.outs[0]
         for k in region.carried:
@@ -359,17 +363,17 @@ class RegionCode:
             else:
                 body, value = self._value(step)
             if k == last:
-                told = ["tell(f, result, read);"] if self.mode == "full" else []
+                reported = ["report_special(f, result, read);"] if self.mode == "full" else []
                 at = dict(enumerate(labels))
                 own = TileArgument(out.base, tuple(at.values()), out.dtype, out.stride, {}, {})
-                body = [*body, f"const {ctype(e.dtype)} result = {value};", *told, own.store(_at, "result")]
+                body = [*body, f"const {ctype(e.dtype)} result = {value};", *reported, own.store(_at, "result")]
             else:
                 body = [*body, f"x{k}[{self.parts.index(labels)}] = {value};"]
             lines += [*self._each(labels, body), "__syncthreads();"]
         return lines
 
     def explain(self) -> str:
-        """One thread looks again at the first point where a key of a step is wrong, if only operands lie behind it."""
+        """Return the entry that evaluates a key out of range again, if it depends on operands alone."""
         region = self.region
         lines = ["i64 rest = (i64)h.status[1];", "unsigned read = 0;"]
         lines += [

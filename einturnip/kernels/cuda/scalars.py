@@ -1,4 +1,4 @@
-"""Scalar expressions as C++ statements, equal subexpressions computed once."""
+"""Writes scalar expressions as C++ statements; equal subexpressions are computed once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES = {
     "c128": "cplx<double>",
 }
 _RESERVED = {"and": "and_", "or": "or_", "not": "not_"}
-# Functions of real numbers that leave integers alone, or whose argument has the result's type already.
+# Functions that are computed in the type of their result.
 _INEXACT = frozenset(
     {"exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "silu", "relu", "erf"}
     | {"gelu", "softplus"}
@@ -39,12 +39,12 @@ _INEXACT = frozenset(
 
 
 def ctype(dtype: DType) -> str:
-    """The C++ type of an element."""
+    """Return the C++ type of an element."""
     return TYPES[dtype.name]
 
 
 def literal(value: complex, dtype: DType) -> str:
-    """A number as C++, of the bits that NumPy gives it."""
+    """Return a C++ literal with the same bits as NumPy's number."""
     found = number(value, dtype)
     match dtype.kind:
         case "b":
@@ -72,9 +72,10 @@ def _real(value: float, name: str) -> str:
 
 @dataclass
 class ScalarWriter:
-    """Writes the statements of expressions at one point. ``operand`` and ``label`` give C++ for the leaves.
+    """Writes statements that compute expressions at one point.
 
-    ``flags`` is the name of what is told of a NaN or an overflow.
+    ``operand``, ``label``: return C++ for the leaves. ``flags``: C++ name of the object that collects floating-point
+    flags. ``prefix``: of the variables' names.
     """
 
     operand: Callable[[int], str]
@@ -86,7 +87,7 @@ class ScalarWriter:
     _made: dict[int, tuple[Scalar, tuple[str, DType]]] = field(default_factory=dict)
 
     def value(self, expr: Scalar, dtype: DType) -> str:
-        """The name of an expression's value as ``dtype``."""
+        """Write the statements of an expression; return the C++ name of its value converted to ``dtype``."""
         return self._convert(*self._emit(expr), dtype)
 
     def _emit(self, expr: Scalar) -> tuple[str, DType]:
@@ -113,7 +114,7 @@ class ScalarWriter:
                 assert_never(expr)
 
     def _call(self, op: str, arguments: list[tuple[str, DType]], dtype: DType) -> str:
-        """One operator. f16 and bf16 are computed in f32 and rounded once."""
+        """Write one operator. f16 and bf16 are computed in f32 and rounded once."""
         if op == "where":
             condition, yes, no = arguments
             chosen = f"{self._convert(*condition, BOOL)} ? {self._convert(*yes, dtype)} : {self._convert(*no, dtype)}"

@@ -1,8 +1,8 @@
-"""Aggregation by key with many groups: rows are sorted by group, then each group is folded from its own rows.
+"""Kernels for aggregation by key with many groups: sort rows by group, then fold each group's rows.
 
-Rows are points of the labels that the keys' values vary over. The sort keeps the order of a group's rows, so sums of
-floats hang on the data alone. Few groups, or keys that vary over labels of the output, are left to the general fold,
-where each output looks at every row.
+Rows are points of the labels that the keys depend on. The radix sort is stable, so sums of floats depend on the data
+alone. The general fold, in which each output reads every row, is used for few groups and for keys that depend on labels
+of the output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, product
 from einturnip.kernels.cuda.elementwise import local
 from einturnip.kernels.cuda.folding import (
-    IN_A_ROW,
+    BLOCK_LENGTH,
     THREADS,
     folds,
     looped_labels,
@@ -34,22 +34,25 @@ from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
 from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
-_LEAST_GROUPS, _LEAST_ROWS = 16, 1024  # below, each output looks at every row
-_MOST = 1 << 31  # rows or groups that 32 bits count
-_SORTERS = 1 << 14  # threads that sort at most
-_BITS = 4  # of a group's number that one pass sorts by
+_MIN_GROUPS, _MIN_ROWS = 16, 1024  # below these, the general fold is used
+_LIMIT = 1 << 31  # of rows and groups, which are 32-bit numbers
+_MAX_SORTERS = 1 << 14  # threads of the sort
+_BITS = 4  # bits of a group's number that one pass sorts by
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterLabels:
-    """Labels of the rows that are sorted, and of the groups, in the order in which they are numbered."""
+    """The labels of rows and of groups, each in the order in which their points are numbered."""
 
     rows: tuple[int, ...]
     groups: tuple[int, ...]
 
 
 def rows_of(einsum: Einsum) -> ScatterLabels | None:
-    """What is sorted by what; None where rows hang on the output."""
+    """Return the labels of rows and groups; None if the sort cannot be used.
+
+    That is without groups, or if keys depend on the output's labels.
+    """
     groups = tuple(sorted(k.label for k in einsum.keys if k.label < einsum.n_out))
     behind = frozenset(p for k in einsum.keys if k.label in groups for p in einsum.labels_of(k.value))
     walked = looped_labels(einsum)
@@ -59,7 +62,7 @@ def rows_of(einsum: Einsum) -> ScatterLabels | None:
 
 
 def scatter(einsum: Einsum, mode: Mode, found: ScatterLabels) -> CudaKernel:
-    """The kernel."""
+    """Return the kernel: the sort's entries for many groups, and the general fold for few."""
     made, parts = folds(einsum, mode)
     for part, text in (
         ("keys", _keys(made, einsum, found)),
@@ -76,19 +79,19 @@ _PRELUDE = '#include "sort.cuh"\n'
 
 
 def many(found: ScatterLabels, extents: Sequence[int]) -> bool:
-    """True where sorting pays."""
+    """Return whether a tile has enough rows and groups for the sort to pay."""
     rows, groups = (math.prod(extents[p] for p in labels) for labels in (found.rows, found.groups))
-    return _LEAST_ROWS <= rows < _MOST and _LEAST_GROUPS <= groups < _MOST
+    return _MIN_ROWS <= rows < _LIMIT and _MIN_GROUPS <= groups < _LIMIT
 
 
 def shares(rows: int) -> tuple[int, int]:
-    """Neighbouring rows that a thread sorts, and how many threads do."""
-    share = max(16, -(-rows // _SORTERS))
+    """Return the number of consecutive rows that a thread sorts, and the number of threads."""
+    share = max(16, -(-rows // _MAX_SORTERS))
     return share, -(-rows // share)
 
 
 def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-    """Keys, the passes of the sort, then the groups."""
+    """Return the launches: compute the keys, run the passes of the sort, fold the groups."""
     outputs = math.prod(extents[: einsum.n_out])
     if not many(found, extents) or not outputs:
         return fold_grids(einsum, extents)
@@ -96,7 +99,7 @@ def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tup
     share, sorters = shares(rows)
     threads, wide = (THREADS, 1, 1), (-(-sorters // THREADS), 1, 1)
     made = [LaunchGrid("keys", (-(-rows // THREADS), 1, 1), threads, (rows, share, sorters, 0, 0))]
-    passes = -(-groups.bit_length() // _BITS)  # groups itself stands for rows of no group here
+    passes = -(-groups.bit_length() // _BITS)  # the number ``groups`` itself marks rows without a group in the tile
     for n in range(passes):
         params = rows, share, sorters, n * _BITS, n % 2
         made += [LaunchGrid("count", wide, threads, params), LaunchGrid("scan", (1, 1, 1), threads, params)]
@@ -108,7 +111,7 @@ def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tup
 
 
 def workspace(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> int:
-    """Two copies of keys and rows, and the counts."""
+    """Return the bytes of two copies of keys and row numbers, and of the digits' counts."""
     if not many(found, extents):
         return fold_workspace(einsum, extents)
     rows = math.prod(extents[p] for p in found.rows)
@@ -130,7 +133,10 @@ def _call(text: str) -> str:
 
 
 def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
-    """Each row's group, or the number of groups where it is none of the tile's."""
+    """Return the entry that computes each row's group.
+
+    The number of groups marks rows without a group in the tile.
+    """
     lines = [*_buffers("g.param[0]", "0"), "const i64 number = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
     lines += ["if (number >= n) return;", "i64 rest = number;", *decode("rest", found.rows)]
     lines += ["bool counts = true;", "i64 group = 0;"]
@@ -150,17 +156,17 @@ def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
 
 
 def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
-    """Folds one value of a group: into blocks of partial states where each addition rounds."""
+    """Return statements that fold one value of a group; with blocked summation if each addition rounds."""
     assert einsum.aggregation is not None
     if not rounds_off(einsum.aggregation):
         return point(made, einsum, "s")
     return [
         "{",
         *["  " + line for line in point(made, einsum, "part")],
-        f"  if (++folded % {IN_A_ROW} == 0) {{",
+        f"  if (++folded % {BLOCK_LENGTH} == 0) {{",
         "    block.combine(f, part);",
         "    part.clear();",
-        f"    if (folded % {IN_A_ROW * IN_A_ROW} == 0) {{",
+        f"    if (folded % {BLOCK_LENGTH * BLOCK_LENGTH} == 0) {{",
         "      s.combine(f, block);",
         "      block.clear();",
         "    }",
@@ -170,19 +176,19 @@ def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
 
 
 def _rest(einsum: Einsum) -> list[str]:
-    """The last partial states, which are not full."""
+    """Return statements that combine the last, incomplete partial states."""
     assert einsum.aggregation is not None
     return ["block.combine(f, part);", "s.combine(f, block);"] if rounds_off(einsum.aggregation) else []
 
 
 def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
-    """Each output from the rows of its group."""
+    """Return the entry that folds each output from the rows of its group."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     state, out = states.state_type(aggregation), range(einsum.n_out)
     inner = [p for p in looped_labels(einsum) if p not in found.rows]
-    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
-    lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (there) {", "  i64 group = 0;"]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool in_range = rest == 0;"]
+    lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (in_range) {", "  i64 group = 0;"]
     if rounds_off(aggregation):
         lines += [f"  {state} part, block;", "  part.clear();", "  block.clear();", "  i64 folded = 0;"]
     lines += [f"  group = group * g.extent[{p}] + l{p};" for p in found.groups]
@@ -195,7 +201,7 @@ def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
         "  }",
         *["  " + x for x in _rest(einsum)],
         "}",
-        "together(f, s, shared, thread, step, mine, down);",
-        "if (there && mine == 0) {",
+        "combine_threads(f, s, shared, thread, step, mine, down);",
+        "if (in_range && mine == 0) {",
     ]
     return indented([*lines, *["  " + x for x in store_state_code(made, einsum, aggregation)], "}"])

@@ -1,4 +1,4 @@
-"""Aggregations as the templates of ``fold.cuh``."""
+"""Aggregation states in C++: types, and statements that load, store and finalize them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAMES = {"sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min
 
 
 def value_type(aggregation: Aggregation) -> DType:
-    """The type that values are folded in."""
+    """Return the dtype in which values are folded."""
     return aggregation.state[0].accumulator
 
 
 def state_type(aggregation: Aggregation) -> str:
-    """The C++ type of a state in registers."""
+    """Return the C++ type of a state in registers."""
     s = ctype(value_type(aggregation))
     match aggregation.op:
         case "any" | "all":
@@ -34,13 +34,13 @@ def state_type(aggregation: Aggregation) -> str:
 
 
 def state_nbytes(aggregation: Aggregation) -> int:
-    """Bytes that a state takes in registers, or somewhat more."""
+    """Return an upper bound of the size of the state's C++ type."""
     both = value_type(aggregation).itemsize + (8 if len(aggregation.state) > 1 or aggregation.op == "pick" else 0)
     return 8 if both <= 8 else 16 if both <= 16 else 32
 
 
 def load_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:
-    """Statements that declare a state and read it from its components."""
+    """Return statements that declare a state and read it from its components."""
     lines = [f"{state_type(aggregation)} {name};"]
     for field, tensor, dtype in zip("ab", tensors, _registers(aggregation), strict=False):
         lines.append(f"{name}.{field} = to<{ctype(dtype)}>(f, {tensor.load(at)});")
@@ -48,7 +48,7 @@ def load_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgume
 
 
 def store_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:
-    """Statements that write a state to its components."""
+    """Return statements that write a state to its components."""
     return [
         tensor.store(at, f"to<{ctype(tensor.dtype)}>(f, {name}.{field})")
         for field, tensor in zip("ab", tensors, strict=False)
@@ -56,7 +56,10 @@ def store_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgum
 
 
 def accumulate_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:
-    """Statements that accumulate a state into the one in memory, which a first call initialises."""
+    """Return statements that combine a state with the one in memory.
+
+    The first call stores the state.
+    """
     return [
         "if (!h.first) {",
         *["  " + line for line in load_state(aggregation, "old", tensors, at)],
@@ -72,7 +75,7 @@ def _registers(aggregation: Aggregation) -> tuple[DType, ...]:
 
 
 def finalized(aggregation: Aggregation, name: str, aggregated: Sequence[int], result: DType) -> str:
-    """The result of a state, as ``result``."""
+    """Return C++ for the result of a state, converted to the dtype ``result``."""
     wide = value_type(aggregation)
     s = ctype(wide)
     match aggregation.op:

@@ -1,4 +1,4 @@
-"""What a generated CUDA kernel is to the device that runs it: source, launches and the bytes of their arguments."""
+"""CudaKernel: a generated kernel with its source, launches, and bytes of parameters."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from einturnip.ir.region import Region
 from einturnip.kernels.protocol import Mode
 
 Dim3: TypeAlias = tuple[int, int, int]
-# Words of a call's status: see STATUS_NBYTES.
 FLAGS, PLACE, KEY, VALUE = range(4)
+"""Words of a status record; see STATUS_NBYTES."""
 NOWHERE = (1 << 63) - 1
 
 STATUS_NBYTES = 32
-"""Four 64-bit words that a kernel reports in; before a call the first is 0 and the others NOWHERE.
+"""Size of a status record: four 64-bit words in which a kernel reports. Initially 0, NOWHERE, NOWHERE, NOWHERE.
 
-FLAGS: the bits of INVALID, OVERFLOW and DIVIDE. PLACE: the first point, flat over the tile's label space, where a key's
-value is no index of its label, or NOWHERE. KEY and VALUE: which key and what value; ``CudaKernel.explain`` writes them.
+FLAGS: the flags INVALID, OVERFLOW and DIVIDE. PLACE: the first point, flat over the tile's labels, at which the value
+of a key is out of range. KEY, VALUE: the number of that key and its value, written by the entry ``CudaKernel.explain``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTile:
-    """A tile in the device's memory. Units: strides in bytes. ``aligned``: its address is a multiple of 16."""
+    """A tile in the device's memory. Units: bytes.
+
+    ``aligned``: its address is a multiple of 16.
+    """
 
     strides: tuple[int, ...]
     aligned: bool = True
@@ -34,9 +37,10 @@ class DeviceTile:
 
 @dataclass(frozen=True, slots=True)
 class TileLayout:
-    """What a kernel's code hangs on of how its tiles lie: ``vector`` points of the output's last label go together.
+    """The properties of tiles that a kernel's code depends on.
 
-    ``packed`` are the operands that are read 16 bytes (or ``vector`` elements) at once. Vector 1 suits any tile.
+    ``vector``: number of points of the output's last label that a thread computes; 1 works for any tile. ``packed``:
+    operands of which ``vector`` consecutive elements are read by one load.
     """
 
     vector: int = 1
@@ -48,7 +52,10 @@ ANY = TileLayout()
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch. Its two parameters are structs by value: the call's ``CudaKernel.head`` and ``fixed``."""
+    """One launch.
+
+    A kernel's two parameters are structs by value: ``CudaKernel.head`` of the call, and ``fixed``.
+    """
 
     entry: str
     grid: Dim3
@@ -59,7 +66,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchGrid:
-    """A launch before its arguments: ``params`` are the numbers that the code reads of it."""
+    """A launch without its arguments. ``params``: numbers that the code reads as ``g.param``."""
 
     entry: str
     blocks: Dim3
@@ -70,11 +77,12 @@ class LaunchGrid:
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A tile kernel as CUDA C++: one source for tiles of every size, shape of strides and place.
+    """A tile kernel as CUDA C++; one source serves tiles of all extents, strides and addresses.
 
-    ``source`` includes headers of ``kernels/``; ``entries`` are its ``extern "C"`` functions. ``grids`` gives the
-    launches of a tile of some extents, ``workspace`` the bytes that they share. ``corners``: (operand, axis) whose
-    first index a call is given. ``explain``: the entry that tells a wrong key, one thread.
+    ``source``: includes headers of ``kernels/``. ``entries``: its ``extern "C"`` functions. ``corners``: (operand,
+    axis) pairs whose first index is a parameter of a call. ``sizes``: (operand, axis) pairs whose size is one.
+    ``grids``: returns the launches for a tile's extents. ``workspace``: returns the bytes of workspace that they share.
+    ``explain``: the entry, run by one thread, that reports a key out of range.
     """
 
     name: str
@@ -90,13 +98,18 @@ class CudaKernel:
     explain: str | None = None
 
     def workspace_nbytes(self, extents: tuple[int, ...]) -> int:
-        """Bytes of workspace that a call needs, 256-byte aligned; their contents before it are of no matter."""
+        """Return the bytes of workspace that a call needs, aligned to 256 bytes.
+
+        Its contents need no initialisation.
+        """
         return self.workspace(extents)
 
     def launches(
         self, extents: tuple[int, ...], operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
     ) -> tuple[Launch, ...]:
-        """What to launch for a tile, one after the other on one stream; the same for all tiles that lie alike.
+        """Return the launches for a tile, to be made in this order on one stream.
+
+        They are the same for all tiles with equal extents and strides.
 
         Shapes:
             extents: by label of the space.
@@ -111,7 +124,10 @@ class CudaKernel:
         )
 
     def explained(self, launches: Sequence[Launch]) -> Launch | None:
-        """The launch that writes KEY and VALUE, of the call's launches; after one that left a PLACE."""
+        """Return the launch that writes KEY and VALUE; None without keys.
+
+        It is needed if the call's ``launches`` stored a PLACE.
+        """
         if self.explain is None or not launches:
             return None
         return Launch(self.explain, (1, 1, 1), (1, 1, 1), 0, launches[0].fixed)
@@ -126,7 +142,7 @@ class CudaKernel:
         workspace: int,
         status: int,
     ) -> bytes:
-        """The first parameter of every launch of one call.
+        """Return the first parameter of all launches of one call.
 
         Shapes:
             outs, operands, workspace, status: addresses in the device's memory.
@@ -142,5 +158,5 @@ class CudaKernel:
 
 
 def _words(values: Sequence[int]) -> bytes:
-    """64-bit words; an empty struct of C++ would have no agreed size, so there is always one."""
+    """Pack 64-bit words; at least one, since the size of an empty struct is not defined alike everywhere."""
     return struct.pack(f"{len(values) or 1}q", *(values or (0,)))

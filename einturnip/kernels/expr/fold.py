@@ -15,7 +15,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.graph import PrimitiveGraph
-from einturnip.kernels.expr.primitives import IN_A_ROW, Array, copy, first_along, flat_arg, reduction, summed
+from einturnip.kernels.expr.primitives import BLOCK_LENGTH, Array, copy, first_along, flat_arg, reduction, summed
 
 FOLDS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -88,7 +88,7 @@ def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int
     """Emit a step that sums a block over labels, with a rounding error logarithmic in their extents."""
     labels, register = tuple(labels), assembler.registers[out]
     terms = math.prod(assembler.space.blocks[p] for p in labels)
-    halvings = max(0, -(-terms // IN_A_ROW) - 1).bit_length()
+    halvings = max(0, -(-terms // BLOCK_LENGTH) - 1).bit_length()
     halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings)]
     assembler.step(section, partial(summed, assembler.space.axes(labels)), (value, *halves), out)
 

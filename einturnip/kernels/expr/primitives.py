@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
 _LINE_NBYTES = 64
-IN_A_ROW = 128  # maximum values or partial sums that are added in sequence
+BLOCK_LENGTH = 128  # maximum values or partial sums that are added in sequence
 # An f32 times this overflows just where rounding to bf16 gives infinity: at (1 - 2**-9) 2**128
 BF16_EDGE = np.array(1 / (1 - 2.0**-9), np.float32)
 
@@ -125,7 +125,7 @@ def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
     NumPy sums pairwise along the axis that is contiguous in memory, but adds whole rows in sequence; long sums are
     therefore split into halves. ``halves``: an array of ``out``'s shape for each level of halves.
     """
-    if not halves or _added_in_a_row(x, axes) <= IN_A_ROW:
+    if not halves or _added_in_a_row(x, axes) <= BLOCK_LENGTH:
         np.add.reduce(x, axis=axes, keepdims=True, out=out)
         return
     axis = max(axes, key=lambda a: x.shape[a])

@@ -36,10 +36,7 @@ STAGING_GRANULE = 4096
 
 
 def window(devices: Sequence[Device]) -> dict[Lane, int]:
-    """Return the slots of each lane: issued kernels of one device, and transfers of all devices.
-
-    There are twice as many as can run at once, so that no stream becomes idle.
-    """
+    """Return the slots of each lane: twice as many ops as can run at once, so that no stream becomes idle."""
     n = len(devices)
     return {Lane.COMPUTE: 2 * devices[0].compute_streams, Lane.IN: 2 * STAGED_IN * n, Lane.OUT: 2 * STAGED_OUT * n}
 
@@ -258,10 +255,7 @@ class StreamEngine:
         self._events.append(OpIssued(flight.op.id))
 
     def _compute_stream(self, flight: _OpInFlight) -> int:
-        """Choose the compute stream of a kernel.
-
-        One whose last op it depends on, else the one with the fewest ops.
-        """
+        """Choose a stream whose last op the kernel depends on, else the compute stream with the fewest ops."""
         k = flight.device
         streams = [Stream.COMPUTE + n for n in range(self.devices[k].compute_streams)]
         for stream in streams:

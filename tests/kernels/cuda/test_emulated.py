@@ -71,7 +71,7 @@ def tiled(cases: list[Drawn], scratch: Path) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_drawn(source: str, tmp_path: Path) -> None:
     cases = drawn(source, 40)
-    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
+    with mock.patch.multiple(scatters, _MIN_GROUPS=1, _MIN_ROWS=1):
         whole(cases, tmp_path)
         tiled(cases[:20], tmp_path)
 
@@ -81,7 +81,7 @@ def test_drawn(source: str, tmp_path: Path) -> None:
 def test_many_drawn(source: str, tmp_path: Path) -> None:
     cases = drawn(source, 400)
     for least in (1, 16):
-        with mock.patch.multiple(scatters, _LEAST_GROUPS=least, _LEAST_ROWS=least):
+        with mock.patch.multiple(scatters, _MIN_GROUPS=least, _MIN_ROWS=least):
             whole(cases, tmp_path)
             tiled(cases, tmp_path)
 
@@ -204,7 +204,7 @@ def test_groups_of_many_rows_round_like_blocks_of_them(op: str, tmp_path: Path) 
     n, keys = 1_200_000, (Key(0, OperandRef(1, I64)),)
     e = Einsum(tuple("ui"), (2, n), 1, ((1,), (1,)), (F32, I64), OperandRef(0, F32), keyed, ((n,), (n,)), keys)
     operands = np.full(n, 0.1, "f"), np.arange(n) % 2
-    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
+    with mock.patch.multiple(scatters, _MIN_GROUPS=1, _MIN_ROWS=1):
         kernel = generate(e, "full")
         out = np.zeros(2, e.dtype.numpy)
         Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], operands, [0, 0])
