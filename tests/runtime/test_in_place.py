@@ -32,8 +32,8 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     kinds: list[str] = []
 
     class Watched(ZeroCopyTiles):
-        def there(self, op: Any) -> bool:
-            found = super().there(op)
+        def needs_no_copy(self, op: Any) -> bool:
+            found = super().needs_no_copy(op)
             if not found:
                 kinds.append(op.kind.name)
             return found

@@ -30,7 +30,7 @@ def runs(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     for name in ("WORTH_LOADING", "STARTING", "COMPILING"):
         monkeypatch.setattr(compilation, name, 0.0)
-    monkeypatch.setattr(parallel_kernels, "LEAST_SECONDS", 1e-9)
+    monkeypatch.setattr(parallel_kernels, "MIN_CHUNK_SECONDS", 1e-9)
     made = []
 
     class Noted(ThreadedPlan):

@@ -158,5 +158,5 @@ class CudaKernel:
 
 
 def _words(values: Sequence[int]) -> bytes:
-    """Pack 64-bit words; at least one, since the size of an empty struct is not defined alike everywhere."""
+    """Pack 64-bit words; at least one, since the size of an empty struct depends on the compiler."""
     return struct.pack(f"{len(values) or 1}q", *(values or (0,)))

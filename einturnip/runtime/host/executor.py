@@ -110,21 +110,21 @@ class TransferEnds:
 
     def write(self, op: Op, array: Array) -> None:
         """Write ``array`` to the target of an offload or store: the spill file, or a region of a file."""
-        held, to = op.reads[0], op.writes[0]
-        assert held.tier == COMPUTE
+        near, to = op.reads[0], op.writes[0]
+        assert near.tier == COMPUTE
         if to.tier == DISK:
             assert self.spill is not None
             self.spill.write(to.offset, array)
-            self.count("out", held.nbytes)
+            self.count("out", near.nbytes)
             return
         region = self.views.value(to.value).box
         self.count("out", self._sink(to.tier).write(region, array))
 
     def arena_side(self, op: Op) -> Array:
         """Return the view of the arena that a transfer reads or writes."""
-        held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
+        near, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
         if far.tier <= DISK:
-            return self.views.bytes(held.offset, held.nbytes)
+            return self.views.bytes(near.offset, near.nbytes)
         return self.views.transferred(op)[1]
 
     def count(self, direction: str, nbytes: int) -> None:
