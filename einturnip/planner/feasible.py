@@ -86,9 +86,9 @@ def require_storable(graph: EinGraph, machine: Machine, options: Options) -> Non
         nbytes = _nbytes(node)
         if nbytes <= memory or isinstance(node, InputNode) or i in outputs:
             continue
-        room = memory + free_nbytes(_spill_folder(options))
-        if nbytes > room and (readers[i] > 1 or nbytes > MAX_TILED_NBYTES):
-            where = f"memory and disk of this machine have {format_size(room)}; "
+        available = memory + free_nbytes(_spill_folder(options))
+        if nbytes > available and (readers[i] > 1 or nbytes > MAX_TILED_NBYTES):
+            where = f"memory and disk of this machine have {format_size(available)}; "
             raise _refusal(graph, options, about=min_seconds(graph, machine), where=where, at=node)
 
 

@@ -187,8 +187,8 @@ class PlanLowering:
         withheld = base_nbytes + self._withheld
         needed = -(-(needed + NOISE + withheld) // MIB) * MIB
         taken = self.resident + withheld
-        held = "einturnip's modules and the results" if base_nbytes else "Python and its libraries"
-        libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
+        contents = "einturnip's modules and the results" if base_nbytes else "Python and its libraries"
+        libraries = f" (of which {format_size(taken)} are {contents})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + withheld)}; the minimum is "
             f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
@@ -204,16 +204,16 @@ class PlanLowering:
         """Return the budget in which a tiling was placed, and its plan; None as plan if it is only estimated."""
         if tiling.kernel_calls > MAX_CALLS_MEASURED:
             return self._by_formula(tiling, OPS_PER_TASK), None
-        capacity, held = 0, min_arena(tiling)
+        capacity, needed_nbytes = 0, min_arena(tiling)
         tasks: TaskGraph | None = None
         try:
-            while tasks is None or capacity < held:
-                capacity, tasks = held, None
+            while tasks is None or capacity < needed_nbytes:
+                capacity, tasks = needed_nbytes, None
                 tasks = self._tasks(tiling, capacity)
-                held = min_capacity(tasks) if self.devices == 1 else capacity
+                needed_nbytes = min_capacity(tasks) if self.devices == 1 else capacity
             made = self._built(tasks, capacity)
         except TooLarge as error:
-            return self._extrapolated(tiling, max(capacity, held), tasks, error), None
+            return self._extrapolated(tiling, max(capacity, needed_nbytes), tasks, error), None
         except CapacityError:
             return self._by_formula(tiling, OPS_PER_TASK), None
         if self.arena is not None:
@@ -273,8 +273,8 @@ class PlanLowering:
             max_ops = (self._planning_nbytes(expected) - more) // MAKING_OP_NBYTES
             if max_ops < len(tasks):
                 raise TooLarge("making the plan takes more memory than there is")
-        if self.devices == 1 and (held := min_capacity(tasks)) > capacity:
-            raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
+        if self.devices == 1 and (needed_nbytes := min_capacity(tasks)) > capacity:
+            raise CapacityError(f"a tile's kernel holds {needed_nbytes} bytes at once", needed_nbytes)
         made = build_memgraph(tasks, capacity, self.machine, self.readable, limits=PlanLimits(max_ops, max_nbytes))
         self._capacities[id(made)] = capacity
         self._largest = max(self._largest, len(made))
@@ -304,10 +304,10 @@ class PlanLowering:
 
 def _of_decoding(needed: int) -> str:
     """Return the part of a refusal that names chunks, if decoding them takes a quarter of the memory."""
-    name, chunk, held = largest_nbytes()
-    if 4 * held < needed:
+    name, chunk, decoding_nbytes = largest_nbytes()
+    if 4 * decoding_nbytes < needed:
         return ""
-    return f"; decoding one of the chunks of {format_size(chunk)} of {name} takes {format_size(held)} of it"
+    return f"; decoding one of the chunks of {format_size(chunk)} of {name} takes {format_size(decoding_nbytes)} of it"
 
 
 def _on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:

@@ -74,8 +74,8 @@ class ReplayedChoices:
 
 def tiling_from_extents(graph: EquivalenceClasses, tiles: tuple[int, ...]) -> Tiling:
     """Return the tiling of a graph with these tile extents of its label classes."""
-    held = max((graph.working_set_nbytes(group, tiles) for group in graph.groups), default=0)
-    return Tiling(tiles, held, kernel_calls(graph, tiles))
+    working_set = max((graph.working_set_nbytes(group, tiles) for group in graph.groups), default=0)
+    return Tiling(tiles, working_set, kernel_calls(graph, tiles))
 
 
 def class_tiles(d: Decomposition) -> tuple[int, ...]:

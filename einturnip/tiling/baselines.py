@@ -92,7 +92,7 @@ def _roles(graph: EinGraph) -> _Roles:
     of = _united(graph)
     work: Counter[int] = Counter()
     summed: set[int] = set()
-    fed: set[int] = set()
+    summed_with_stored: set[int] = set()
     names: dict[int, str] = {}
     stored = _stored(graph)
     total = 0
@@ -108,18 +108,18 @@ def _roles(graph: EinGraph) -> _Roles:
             over = {of[i][p] for p in node.einsum.aggregated}
             summed |= over
             if any(stored[o] for o in node.operands):
-                fed |= over
+                summed_with_stored |= over
     inputs = [of[i] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)]
-    long = {c for i, n in enumerate(graph.nodes) for c, b in zip(of[i], label_bounds(n), strict=True) if b > 1}
+    divisible = {c for i, n in enumerate(graph.nodes) for c, b in zip(of[i], label_bounds(n), strict=True) if b > 1}
     axes = list(dict.fromkeys(c for row in inputs for c in row))
-    wide = [c for c in axes if 2 * work[c] > total and c in long]
+    wide = [c for c in axes if 2 * work[c] > total and c in divisible]
     samples = max((c for c in wide if c not in summed), key=work.__getitem__, default=None)
-    beside = {c for row in inputs if samples is None or samples in row for c in row}
-    others = [c for c in wide if c in beside and c not in fed and c != samples]
+    with_samples = {c for row in inputs if samples is None or samples in row for c in row}
+    others = [c for c in wide if c in with_samples and c not in summed_with_stored and c != samples]
     positions = max(others, key=lambda c: (c in summed, work[c], axes.index(c)), default=None)
-    alone = [row for row in inputs if samples not in row and positions not in row]
+    weight_inputs = [row for row in inputs if samples not in row and positions not in row]
     some = samples is not None or positions is not None
-    weights = frozenset(c for row in alone for c in row if work[c]) if some else frozenset()
+    weights = frozenset(c for row in weight_inputs for c in row if work[c]) if some else frozenset()
     return _Roles(of, samples, positions, weights, names)
 
 

@@ -27,12 +27,12 @@ def candidates(bounds: tuple[int, ...], parts: int, fixed: tuple[tuple[int, int]
     forced = math.prod(-(-max(1, bounds[p]) // extent) for p, extent in fixed)
     longest = sorted((p for p in range(len(bounds)) if p not in own), key=lambda p: -bounds[p])[:MAX_LABELS]
     while True:
-        room = [bounds[p] if p in longest else 1 for p in range(len(bounds))]
+        free_bounds = [bounds[p] if p in longest else 1 for p in range(len(bounds))]
         rows: list[tuple[int, ...]] = []
-        share = min(max(1, parts // forced), math.prod(max(1, n) for n in room)) + 1
+        share = min(max(1, parts // forced), math.prod(max(1, n) for n in free_bounds)) + 1
         while not rows:  # one tile is always possible
             share -= 1
-            rows = list(islice(_factorisations(room, share), MAX_CANDIDATES + 1))
+            rows = list(islice(_factorisations(free_bounds, share), MAX_CANDIDATES + 1))
         if len(rows) <= MAX_CANDIDATES:
             break
         longest.pop()

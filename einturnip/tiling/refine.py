@@ -46,8 +46,8 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
         return
     own = graph.tiles(group, tiles)
     others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
-    room = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
-    for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], room):
+    available = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
+    for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], available):
         for depth, high, wide in product(DEPTHS, SIDES, SIDES):
             changed = list(tiles)
             for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
@@ -58,17 +58,17 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
             yield tuple(changed)
 
 
-def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
+def _shapes(m: int, n: int, k: int, available: float) -> list[tuple[int, int]]:
     """Return numbers of blocks along both sides of an m by n product with one block in memory, best first.
 
     Each block reads a panel of either operand, except the part that the previous block has left in memory.
     """
     found = []
     for rows in range(1, MAX_BLOCKS + 1):
-        fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
-        for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
-            left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
-            across, down = (columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns)
+        min_columns = math.ceil(n / max(1.0, FILLED * available / math.ceil(m / rows)))
+        for columns in range(min_columns, min(n, min_columns + MORE_BLOCKS) + 1):
+            unused = FILLED * available - math.ceil(m / rows) * math.ceil(n / columns)
+            across, down = (columns - 1) * min(unused, m * k / rows), (rows - 1) * min(unused, n * k / columns)
             turns = max(across * rows + down, across + down * columns)
             found.append((m * k * columns + n * k * rows - turns, rows, columns))
     return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MAX_SHAPES]
@@ -99,7 +99,7 @@ def improved(
     graph: EquivalenceClasses, tiles: Sequence[int], price: Price, classes: Sequence[int], evaluations: int
 ) -> tuple[int, ...]:
     """Return the tiles after steps along one class at a time, each lowering the price, to a local minimum."""
-    best, least = tuple(tiles), price(tiles)
+    best, lowest = tuple(tiles), price(tiles)
     bounds, steps, chunks = graph.classes.bounds, graph.classes.steps, graph.classes.chunks
     improving = True
     while improving and evaluations > 0:
@@ -113,8 +113,8 @@ def improved(
                 changed = (*best[:c], size, *best[c + 1 :])
                 evaluations -= 1
                 found = price(changed)
-                if found < least:
-                    best, least, improving = changed, found, True
+                if found < lowest:
+                    best, lowest, improving = changed, found, True
     return best
 
 

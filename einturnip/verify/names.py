@@ -176,9 +176,9 @@ def _is_broadcast(size: Ints, filled: Ints) -> Bools:
     return found
 
 
-def _is_padded(size: Ints, held: Ints) -> Bools:
+def _is_padded(size: Ints, in_memory: Ints) -> Bools:
     """Return whether an output's bytes are a complete value in memory, where accumulators are padded."""
-    found: Bools = (size == held) | (-(-size // PADDING) * PADDING == held)
+    found: Bools = (size == in_memory) | (-(-size // PADDING) * PADDING == in_memory)
     return found
 
 
