@@ -97,7 +97,8 @@ def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
         if not isinstance(node, EinsumNode | ConcatNode):
             continue
         cut, ratios = sites.calls[i], classes.ratios.get(i)
-        for p, (c, tile, bound) in enumerate(zip(classes.of[i], cut.tiles, cut.bounds, strict=True)):
+        shared = _shared_extents(node, cut)
+        for p, (c, tile, bound) in enumerate(zip(classes.of[i], shared, cut.bounds, strict=True)):
             if tile < bound:
                 extents.setdefault(c, set()).add(Fraction(tile) / (1 if ratios is None else ratios[p]))
     coarsest, calls = list(classes.coarsest), dict[int, int]()
@@ -106,6 +107,17 @@ def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
             calls[c] = _common_tile(found, classes.steps[c])
             coarsest[c] = min(coarsest[c], calls[c])
     return replace(classes, coarsest=tuple(coarsest), calls=calls)
+
+
+def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[int]:
+    """Return the extents of a call, the output's divided so that each site of a group has a tile of it to combine."""
+    extents = list(cut.tiles)
+    if isinstance(node, EinsumNode):
+        group = math.prod(cut.counts[p] for p in node.einsum.aggregated)
+        for p in sorted(range(node.einsum.n_out), key=lambda p: -extents[p]):
+            parts = min(group, extents[p])
+            extents[p], group = -(-extents[p] // parts), -(-group // parts)
+    return extents
 
 
 def _common_tile(extents: set[Fraction], step: int) -> int:
