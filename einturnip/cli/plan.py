@@ -49,6 +49,12 @@ MAX_CHARTED_OPS = 5000
     metavar="P",
     help="Split every node into P kernel calls that move the fewest bytes, without memory limits.",
 )
+@click.option(
+    "--sites",
+    type=click.IntRange(1, 1024),
+    metavar="P",
+    help="Plan for P sites that have the given memory each, such as GPUs, instead of for --device.",
+)
 @simulate.options
 @options.debug
 def command(
@@ -60,6 +66,7 @@ def command(
     form: str,
     budgets: bool | None,
     parts: int | None,
+    sites: int | None,
     machine: str | None,
     jitter: float,
     seed: int,
@@ -72,6 +79,10 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.storage.generated import AbsentSource
 
+    if sites is not None:
+        if budget["device"] != "auto" or parts is not None:
+            raise click.UsageError("--sites plans for P equal sites in their memory; it excludes --device and --parts")
+        budget["device"] = "sim:" + ",".join(map(str, range(sites))) if sites > 1 else "cpu"
     if parts is not None:
         from einturnip.cli.parts import show_parts
 

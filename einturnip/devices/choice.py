@@ -15,7 +15,7 @@ from einturnip.devices.simulated import SimulatedDevice, random_delays
 from einturnip.devices.streams import VirtualStreams
 
 WORDS = "auto, cpu, cuda, cuda:1, cuda:1+tf32, sim, or several as in cuda:0,1 and sim:7,8"
-MAX_DEVICES = 16
+MAX_DEVICES = {"cuda": 16, "sim": 1024}
 DEFAULT_FRACTION = 0.9
 """Fraction of a GPU's free memory for a run without a stated budget; the CUDA context and modules need the rest."""
 CUBLAS_NBYTES = 4 * (32 << 20)
@@ -91,8 +91,9 @@ def check(word: str) -> None:
     """
     if not re.fullmatch(r"auto|cpu|cuda(:\d+(,\d+)*)?(\+tf32)?|sim(:\d+(,\d+)*)?", word):
         raise BindError(f"'{word}' is not a device. help: {WORDS}")
-    if word.count(",") >= MAX_DEVICES:
-        raise BindError(f"--device {word}: one run uses at most {MAX_DEVICES} devices. help: name fewer")
+    most = MAX_DEVICES.get(word.partition(":")[0], 1)
+    if word.count(",") >= most:
+        raise BindError(f"--device {word}: one run uses at most {most} devices. help: name fewer")
 
 
 def choose(word: str) -> DeviceChoice:

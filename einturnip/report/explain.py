@@ -9,6 +9,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.notes import facts, input_text, merged_text, notes
+from einturnip.report.sites import sites_text
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated, wrapped
 from einturnip.report.summary import bytes_text
@@ -87,6 +88,7 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
         ("memory", budget),
         ("spill", f"{format_size(spill)} on disk" if spill else "nothing"),
         *_links(predicted.link_bytes, predicted.link_bytes_lower_bound),
+        *([("sites", sites_text(planned.memgraph))] if planned.memgraph.devices > 1 else []),
         ("steps", ops or "none"),
         ("time", f"about {format_seconds(predicted.seconds)} on {_workers(planned)}: {_bound(planned, sums)}"),
     ]

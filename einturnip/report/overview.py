@@ -11,6 +11,7 @@ from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.budgets import BudgetSweep
 from einturnip.report.emit import budget
 from einturnip.report.notes import input_text, merged_text, notes, size
+from einturnip.report.sites import sites_json
 from einturnip.report.statements import PlanStatement, statements, stored_nodes, work_of
 from einturnip.report.tensor_work import TensorWork, work_by_node
 
@@ -34,6 +35,8 @@ def to_json(planned: PlannedProgram, program: str, swept: BudgetSweep | None) ->
         "inputs": inputs,
         "statements": [_statement(planned, s, work) for s in statements(graph)],
     }
+    if planned.memgraph.devices > 1:
+        out |= sites_json(planned.memgraph)
     if swept is not None:
         points = [asdict(p) for p in swept.points]
         out["budgets"] = [{f"{k}_bytes" if k in ("budget", "spilled") else k: v for k, v in p.items()} for p in points]

@@ -35,7 +35,7 @@ MAX_SLICES = 4096
 SMALL_NBYTES = 1 << 16
 MAX_ALIKE = 2
 # Tiles divide a call evenly if together they are longer by at most this part of it.
-NEARLY_EVENLY = 0.02
+NEARLY_EVENLY = 0.01
 
 
 def label_bounds(node: Node) -> tuple[int, ...]:

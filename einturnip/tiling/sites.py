@@ -20,6 +20,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.cost.working_set import state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
 from einturnip.tiling.device_assignment import place, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
@@ -31,6 +32,8 @@ Ints = NDArray[np.int64]
 
 MAX_PARTS = 16
 """Maximum number of tiles along one label of a call, when one tile size has to serve calls of several sizes."""
+UNEVEN = 0.05
+"""A site that combines partial states receives at most this part more than it reads of its own operands."""
 CLOSE = 0.02
 """A tile divides a call if the multiple nearest to the call's extent differs by at most this part of it."""
 
@@ -106,16 +109,23 @@ def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
         if c not in classes.fixed and c not in classes.whole:
             calls[c] = _common_tile(found, classes.steps[c])
             coarsest[c] = min(coarsest[c], calls[c])
-    return replace(classes, coarsest=tuple(coarsest), calls=calls)
+    notes = classes.notes + sites.decomposition.notes
+    return replace(classes, coarsest=tuple(coarsest), calls=calls, notes=notes)
 
 
 def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[int]:
-    """Return the extents of a call, the output's divided so that each site of a group has a tile of it to combine."""
+    """Return the extents of a call, the output's divided so that the sites of a group share in combining it.
+
+    Each site combines a tile, or fewer do where the bytes that these receive are few compared with the operands'.
+    """
     extents = list(cut.tiles)
     if isinstance(node, EinsumNode):
-        group = math.prod(cut.counts[p] for p in node.einsum.aggregated)
-        for p in sorted(range(node.einsum.n_out), key=lambda p: -extents[p]):
-            parts = min(group, extents[p])
+        e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
+        read = sum(math.prod(e.operand_extents(s, cut.tiles)) * d.itemsize for s, d in enumerate(e.dtypes))
+        received = group * state_nbytes(e, cut.tiles)
+        group = min(group, math.ceil(received / max(1.0, UNEVEN * read)))
+        for p in sorted(range(e.n_out), key=lambda p: -extents[p]):
+            parts = min(max(1, group), extents[p])
             extents[p], group = -(-extents[p] // parts), -(-group // parts)
     return extents
 

@@ -18,8 +18,9 @@ def test_words() -> None:
     several = choice.choose("sim:7,8,7")
     assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
     assert choice.DeviceChoice("cuda", 1, further=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
-    with pytest.raises(BindError, match="at most 16 devices"):
-        choice.choose("sim:" + ",".join(map(str, range(17))))
+    for kind, most in choice.MAX_DEVICES.items():
+        with pytest.raises(BindError, match=f"at most {most} devices"):
+            choice.check(f"{kind}:" + ",".join(map(str, range(most + 1))))
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import einturnip as et
 from einturnip.compiler import PlannedProgram
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
+from einturnip.report.sites import site_traffic, sites_json
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
@@ -63,35 +64,16 @@ def arrays(text: str, dims: dict[str, int]) -> dict[str, NDArray[np.float64]]:
     return {node.name: rng.standard_normal(node.shape) for node in nodes if isinstance(node, InputNode)}
 
 
-def traffic(plan: PlannedProgram, sites: int) -> tuple[int, list[int], list[float]]:
-    """Bytes between sites and of first reads; those that enter each site; kernel seconds of each."""
-    graph, arriving, first = plan.memgraph, [0] * sites, set[tuple[Any, ...]]()
-    device, between = graph.op_devices(), graph.between_devices()
-    seconds = [0.0] * sites
-    for op in graph:
-        here = int(device[op.id])
-        if between[op.id]:
-            arriving[here] += op.reads[0].nbytes
-        elif op.kind == OpKind.LOAD:
-            value = graph.taskgraph.get_value(op.writes[0].value)
-            if (value.node, value.box, here) not in first:
-                first.add((value.node, value.box, here))
-                arriving[here] += value.nbytes
-        elif op.kind == OpKind.KERNEL:
-            seconds[here] += op.seconds
-    return sum(arriving), arriving, seconds
-
-
 @pytest.mark.parametrize("sites", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_bytes_are_those_that_eindecomp_counts(name: str, sites: int) -> None:
     text, dims = PROGRAMS[name]
     plan = planned(text, dims, sites, 4 << 20)
-    total, arriving, seconds = traffic(plan, sites)
-    assert total <= 1.05 * moved(eindecomp(plan.graph, sites)).total
+    traffic = site_traffic(plan.memgraph)
+    assert traffic.arriving.sum() <= 1.05 * moved(eindecomp(plan.graph, sites)).total
     if name in ("product", "long sum", "ladder"):
-        assert max(arriving) <= 1.1 * sum(arriving) / sites
-        assert max(seconds) <= 1.1 * sum(seconds) / sites
+        assert traffic.arriving.max() <= 1.1 * traffic.arriving.mean()
+        assert traffic.kernel_seconds.max() <= 1.1 * traffic.kernel_seconds.mean()
 
 
 @pytest.mark.parametrize("sites", [2, 3, 5])
@@ -137,5 +119,21 @@ def test_a_statement_of_many_operands_is_divided() -> None:
     inputs = "".join(f"input X{i} : f64[n]\n" for i in range(80))
     terms = " + ".join(f"exp(X{i}[a])" for i in range(80))
     plan = planned(inputs + f"Y[a] = {terms}\noutput Y\n", {"n": 400}, 2, 1 << 20)
-    _, arriving, _ = traffic(plan, 2)
-    assert sum(arriving) == 80 * 400 * 8 and max(arriving) == min(arriving)
+    assert site_traffic(plan.memgraph).arriving.tolist() == [80 * 200 * 8] * 2
+
+
+def test_the_traffic_of_a_plan_is_counted_op_by_op() -> None:
+    plan = planned(*PROGRAMS["long sum"], 4, 4 << 20)
+    graph, traffic = plan.memgraph, site_traffic(plan.memgraph)
+    device, between = graph.op_devices(), graph.between_devices()
+    moves = [op for op in graph if between[op.id]]
+    for op in moves:
+        assert op.reads[0].offset // graph.device_nbytes != device[op.id]
+    assert traffic.between.sum() == sum(op.reads[0].nbytes for op in moves) == 3 * 60 * 40 * 8
+    assert not traffic.between.diagonal().any()
+    loads = [op.reads[0].nbytes for op in graph if op.kind == OpKind.LOAD]
+    assert traffic.first_reads.sum() == sum(loads)
+    found = sites_json(graph)
+    assert (
+        sum(found["site_links"].values()) == sum(site["bytes_in"] for site in found["sites"]) == traffic.between.sum()
+    )

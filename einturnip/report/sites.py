@@ -1,0 +1,81 @@
+"""The traffic of a plan for several sites: bytes between each pair, first reads, kernel seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.units import format_seconds, format_size
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.movement import moved
+
+
+@dataclass(frozen=True)
+class SiteTraffic:
+    """Units: bytes, seconds. ``between[a, b]``: moved from site a to site b; the others are by site.
+
+    ``first_reads``: what a site reads from files, each tile once; ``kernel_seconds``: planned, on one worker.
+    """
+
+    between: NDArray[np.int64]
+    first_reads: NDArray[np.int64]
+    kernel_seconds: NDArray[np.float64]
+
+    @property
+    def arriving(self) -> NDArray[np.int64]:
+        """Bytes that each site receives from the others and reads from files for the first time."""
+        total: NDArray[np.int64] = self.between.sum(axis=0) + self.first_reads
+        return total
+
+
+def site_traffic(graph: MemGraph) -> SiteTraffic:
+    """Count the traffic of a plan."""
+    n, here = graph.devices, graph.op_devices().astype(np.int64)
+    between, reads, seconds = np.zeros((n, n), np.int64), np.zeros(n, np.int64), np.zeros(n)
+    moves = np.flatnonzero(graph.between_devices())
+    source = graph.read[graph.read_ptr[moves]]
+    np.add.at(between, (source[:, 1] // max(1, graph.device_nbytes), here[moves]), source[:, 2])
+    loads, kernels = (np.flatnonzero(graph.kind == kind) for kind in (OpKind.LOAD, OpKind.KERNEL))
+    np.add.at(reads, here[loads], graph.read[graph.read_ptr[loads], 2])
+    np.add.at(seconds, here[kernels], graph.seconds[kernels])
+    return SiteTraffic(between, reads, seconds)
+
+
+def sites_text(graph: MemGraph) -> str:
+    """One sentence: totals, and the range over the sites."""
+    traffic = site_traffic(graph)
+    total = f"{format_size(int(traffic.between.sum()))} between {graph.devices} sites"
+    busiest = ""
+    if traffic.between.any():
+        a, b = np.unravel_index(int(traffic.between.argmax()), traffic.between.shape)
+        busiest = f", at most {format_size(int(traffic.between.max()))} over one link (cpu:{a} to cpu:{b})"
+    arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
+    kernels = [format_seconds(float(x)) for x in (traffic.kernel_seconds.min(), traffic.kernel_seconds.max())]
+    return (
+        f"{total}{busiest}; with first reads each receives {' to '.join(arriving)}; "
+        f"each computes {' to '.join(kernels)} on one worker"
+    )
+
+
+def sites_json(graph: MemGraph) -> dict[str, Any]:
+    """The fields ``sites``, ``site_links`` and ``eindecomp_bytes`` (what EinDecomp counts) of a plan."""
+    traffic = site_traffic(graph)
+    pairs = np.argwhere(traffic.between).tolist()
+    return {
+        "sites": [
+            {
+                "id": f"cpu:{k}",
+                "bytes_in": int(traffic.between[:, k].sum()),
+                "bytes_out": int(traffic.between[k].sum()),
+                "first_read_bytes": int(traffic.first_reads[k]),
+                "kernel_seconds": float(traffic.kernel_seconds[k]),
+            }
+            for k in range(graph.devices)
+        ],
+        "site_links": {f"cpu:{a}->cpu:{b}": int(traffic.between[a, b]) for a, b in pairs},
+        "eindecomp_bytes": moved(eindecomp(graph.taskgraph.decomposition.graph, graph.devices)).total,
+    }
