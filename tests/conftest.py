@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Plans in tests are those of the built-in machine, whatever was measured here.
@@ -19,3 +20,7 @@ settings.register_profile("default", max_examples=60, derandomize=True, **COMMON
 settings.register_profile("ci", max_examples=300, derandomize=True, print_blob=True, **COMMON)
 settings.register_profile("deep", max_examples=20_000, print_blob=True, **COMMON)
 settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="Store the present plans and code of tests/golden.")
