@@ -39,19 +39,19 @@ class Divisible(Protocol):
     """A kernel whose calls can be divided into parts."""
 
     def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
     ) -> KernelParts | None:
-        """Divide the call that computes a full tile into at most ``most`` parts; None if not possible.
+        """Divide the call that computes a full tile into at most ``max_parts`` parts; None if not possible.
 
         If a part has next to no fixed cost, there are up to FINER times as many, so that the last ones end nearly
         together.
         """
 
 
-def spans(extent: int, unit: int, most: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of at most ``most`` nearly equal parts, in multiples of ``unit`` but the last."""
+def spans(extent: int, unit: int, max_parts: int) -> list[tuple[int, int]]:
+    """Return (begin, end) of at most ``max_parts`` nearly equal parts, in multiples of ``unit`` but the last."""
     units = -(-extent // unit)
-    count = max(1, min(most, units))
+    count = max(1, min(max_parts, units))
     ends = [min(extent, unit * (units * (k + 1) // count)) for k in range(count)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 

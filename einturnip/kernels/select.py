@@ -230,9 +230,9 @@ def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     return () if made is None else (made,)
 
 
-def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
+def prepare_kernels(kernels: Iterable[tuple[Einsum | Region, Mode]]) -> int:
     """Compile and load these kernels as machine code; return how many functions there are."""
-    return prepare_code([code for space, mode in wanted for code in machine_code(space, mode)])
+    return prepare_code([code for space, mode in kernels for code in machine_code(space, mode)])
 
 
 def prepare_code(codes: Sequence[Code]) -> int:

@@ -106,7 +106,7 @@ def test_large_states_combine_in_chunks() -> None:
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("mode", ["full", "accumulate"])
 def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_states, "_IN_A_ROW", 2)
+    monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
     monkeypatch.setattr(space, "VALUE_NBYTES", 16)
     monkeypatch.setattr(space, "STREAMED_POINTS", 2)
     select.forget()
@@ -127,7 +127,7 @@ def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pyte
 @pytest.mark.parametrize("mask", ["", "causal"])
 def test_replayed_combinations_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llvmlite")
-    monkeypatch.setattr(partial_states, "_IN_A_ROW", 2)
+    monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
     monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 11)
     monkeypatch.setattr(region_kernel, "PACKED_VALUE_NBYTES", 1 << 11)
     monkeypatch.setattr(space, "STREAMED_POINTS", 16)

@@ -209,9 +209,9 @@ def _fit(
     limit_nbytes: int,
 ) -> tuple[dict[int, int], tuple[int, int, int, int], int]:
     """Divide the matrices into blocks whose copies fit: block by label, panels' offsets, bytes in all."""
-    most = [_points(labels, extents) for labels in chosen]
+    max_points = [_points(labels, extents) for labels in chosen]
     while True:
-        divided = [_block(labels, extents, n) for labels, n in zip(chosen, most, strict=True)]
+        divided = [_block(labels, extents, n) for labels, n in zip(chosen, max_points, strict=True)]
         m, n, k = (math.prod(c.values()) for c in divided)
         sizes = [-(-x * itemsize // 64) * 64 for x in (m * k, k * n, m * n, m * n)]
         used = [s if p else 0 for s, p in zip(sizes, (*packed, scratch), strict=True)]
@@ -224,17 +224,17 @@ def _fit(
         sides = ((0, 2), (2, 1), (0, 1), (0, 1))[largest]
         points = (m, n, k)
         side = max(sides, key=lambda s: points[s] * (4 if s == 2 else 1))  # shortening sums is the cheapest
-        most[side] = max(1, points[side] // 2) if points[side] > 1 else 1
+        max_points[side] = max(1, points[side] // 2) if points[side] > 1 else 1
 
 
-def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict[int, int]:
-    """Return blocks of merged labels with at most ``most`` points: inner labels first."""
+def _block(labels: Sequence[int], extents: Mapping[int, int], max_points: int) -> dict[int, int]:
+    """Return blocks of merged labels with at most ``max_points`` points: inner labels first."""
     blocks = {}
     for label in reversed(labels):
-        limit = max(1, most)
+        limit = max(1, max_points)
         count = -(-extents[label] // limit)
         blocks[label] = -(-extents[label] // count)
-        most = most // blocks[label] if blocks[label] == extents[label] else 1
+        max_points = max_points // blocks[label] if blocks[label] == extents[label] else 1
     return blocks
 
 

@@ -125,7 +125,7 @@ def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
     NumPy sums pairwise along the axis that is contiguous in memory, but adds whole rows in sequence; long sums are
     therefore split into halves. ``halves``: an array of ``out``'s shape for each level of halves.
     """
-    if not halves or _added_in_a_row(x, axes) <= BLOCK_LENGTH:
+    if not halves or _added_in_sequence(x, axes) <= BLOCK_LENGTH:
         np.add.reduce(x, axis=axes, keepdims=True, out=out)
         return
     axis = max(axes, key=lambda a: x.shape[a])
@@ -135,7 +135,7 @@ def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
     np.add(out, halves[0], out=out)
 
 
-def _added_in_a_row(x: Array, axes: tuple[int, ...]) -> int:
+def _added_in_sequence(x: Array, axes: tuple[int, ...]) -> int:
     """Return how many values or pairwise sums NumPy adds in sequence for one element of a sum."""
     long = sorted((abs(x.strides[a]), x.shape[a], a in axes) for a in range(x.ndim) if x.shape[a] > 1)
     count, pairwise, end = 1, True, -1

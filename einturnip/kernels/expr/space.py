@@ -77,14 +77,14 @@ def cut(
     )
 
 
-def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most: int, points: int) -> None:
-    """Lengthen the blocks of labels one by one, up to ``most`` points of these and ``points`` in all."""
+def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], max_points: int, points: int) -> None:
+    """Lengthen the blocks of labels one by one, up to ``max_points`` points of these and ``points`` in all."""
     for label in labels:
         among = math.prod(blocks[p] for p in labels) // blocks[label]
         others = math.prod(blocks) // blocks[label]
-        room = min(most // among, points // others)
-        if room > blocks[label]:
-            count = math.ceil(extents[label] / room)
+        limit = min(max_points // among, points // others)
+        if limit > blocks[label]:
+            count = math.ceil(extents[label] / limit)
             blocks[label] = math.ceil(extents[label] / count)
 
 

@@ -18,7 +18,7 @@ from einturnip.kernels.fused.block_iterator import Box
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.protocol import Mode
 
-_IN_A_ROW = 64  # additions to one state
+_ADDITIONS_PER_STATE = 64  # additions to one state
 _LIBRARY_TERMS = 512  # of a product, which a library adds to the result at once
 _TILE_ADDITIONS = 8  # to a state that outlives the call, to which other tiles are added too
 
@@ -68,7 +68,7 @@ class StateLevels:
             for block, decided in blocks:
                 yield FoldBlock(into, block, decided)
             return
-        size, lower = self.group * _IN_A_ROW ** (depth - 1), depth - 1
+        size, lower = self.group * _ADDITIONS_PER_STATE ** (depth - 1), depth - 1
         for begin in range(0, len(blocks), size):
             yield OpenState(lower)
             yield from self._fold(blocks[begin : begin + size], lower, lower)
@@ -87,7 +87,7 @@ def state_levels(region: Region, extents: Sequence[int], blocks: Sequence[int], 
     terms = math.prod(blocks[p] for p in region.aggregated)
     additions = max(1, -(-terms // _LIBRARY_TERMS)) if product else 1
     count = math.prod(-(-extents[p] // max(1, blocks[p])) for p in region.aggregated)
-    group = max(1, _IN_A_ROW // additions)
+    group = max(1, _ADDITIONS_PER_STATE // additions)
     minimum = int(mode == "accumulate" and additions > 1 and count * additions > _TILE_ADDITIONS)
     return StateLevels(max(minimum, _levels(count, group)), group, minimum)
 
@@ -95,6 +95,6 @@ def state_levels(region: Region, extents: Sequence[int], blocks: Sequence[int], 
 def _levels(blocks: int, group: int) -> int:
     """Return the number of partial states that this number of blocks needs."""
     levels = 0
-    while blocks > (_IN_A_ROW if levels else group):
-        blocks, levels = -(-blocks // (_IN_A_ROW if levels else group)), levels + 1
+    while blocks > (_ADDITIONS_PER_STATE if levels else group):
+        blocks, levels = -(-blocks // (_ADDITIONS_PER_STATE if levels else group)), levels + 1
     return levels

@@ -55,7 +55,7 @@ def gemm(call: Callable[[], None] | None) -> tuple[int, list[int]] | None:
 
 
 def words_of(call: Callable[[], None], places: Sequence[ctypes.c_void_p]) -> list[int]:
-    """Return which words of a GEMM are these arguments."""
+    """Return the positions of these arguments among the words of a GEMM."""
     assert isinstance(call, partial)
     numbers = {id(argument): k for k, argument in enumerate(call.args, 1)}
     return [numbers[id(place)] for place in places]

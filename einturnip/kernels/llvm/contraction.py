@@ -109,25 +109,25 @@ class PackedContraction(PreparableKernel):
         return words, needed, swapped
 
     def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
     ) -> KernelParts | None:
-        """See Divisible. Divides batches, else rows or columns, whichever repeats the least packing.
+        """See Divisible. Divides batches, else rows or columns, whichever repeats less packing.
 
-        A right operand that is one block stays packed from part to part, because scratch is cleared once a run.
+        A right operand that is one block stays packed from part to part, because scratch is cleared once per run.
         """
         found, needed, swapped = self.words(outs, operands, True)
         found = self.with_packed_right(found)
         found[_KEEPS] *= 1 + swapped  # one matrix may be the right operand of some tiles, the left one of others
-        divisions = [self._divide(found, _BATCHES, 1, 1, most)]
+        divisions = [self._divide(found, _BATCHES, 1, 1, max_parts)]
         if found[_BATCHES] == 1:
             finer = FINER if found[_KEEPS] else 1
-            divisions = [self._divide(found, _BATCHES + 1, ROWS, _MIN_ROWS, finer * most)]
+            divisions = [self._divide(found, _BATCHES + 1, ROWS, _MIN_ROWS, finer * max_parts)]
             if not found[_COLUMN_STEP]:
                 divisions.append(
-                    self._divide(found, _BATCHES + 2, self.code.columns, _MIN_TILES * self.code.columns, most)
+                    self._divide(found, _BATCHES + 2, self.code.columns, _MIN_TILES * self.code.columns, max_parts)
                 )
-        most = max(len(division.spans) for division in divisions)
-        enough = max(most / 2, min(most, _FEW))
+        largest = max(len(division.spans) for division in divisions)
+        enough = max(largest / 2, min(largest, _FEW))
         division = min(
             (division for division in divisions if len(division.spans) >= enough),
             key=lambda division: division.repeated_packing,
@@ -145,21 +145,21 @@ class PackedContraction(PreparableKernel):
             arrays[self.fallback.slots[side]] = at
         return KernelParts(self.function, words, [*arrays, out], SCRATCH, needed, False)
 
-    def _divide(self, words: array[int], points: int, unit: int, min_points: int, most: int) -> _ProductParts:
-        """Divide a list of labels into parts of whole units, each but the last of ``min_points`` at least."""
+    def _divide(self, words: array[int], points: int, unit: int, min_points: int, max_parts: int) -> _ProductParts:
+        """Divide a list of labels into parts of whole units; each but the last has at least ``min_points``."""
         label = words[len(WORDS) + points - _BATCHES] // 8 + 1  # the outermost label: extent, three strides
         extent = words[label]
         inner = words[points] // extent
         whole = unit // math.gcd(inner, unit)
-        parts = spans(extent, whole * -(-min_points // (inner * whole)), most)
+        parts = spans(extent, whole * -(-min_points // (inner * whole)), max_parts)
         _, rows, columns = words[_BATCHES : _BATCHES + 3]
-        there = 1  # how often the undivided product packs the other side: the left once for each block of columns
+        packings = 1  # of the other side in the undivided product: the left side once for each block of columns
         if points == _BATCHES + 2:
-            there = -(-columns // words[_BLOCKS + 1])
+            packings = -(-columns // words[_BLOCKS + 1])
         elif words[_KEEPS]:
-            there = len(parts)
+            packings = len(parts)
         other = {_BATCHES: 0, _BATCHES + 1: columns, _BATCHES + 2: rows}[points]
-        return _ProductParts(points, label, inner, parts, max(0, len(parts) - there) * other)
+        return _ProductParts(points, label, inner, parts, max(0, len(parts) - packings) * other)
 
     def with_packed_right(self, words: array[int]) -> array[int]:
         """Return the argument changed so that the right operand stays packed for the next call of its kind.
@@ -184,8 +184,8 @@ class PackedContraction(PreparableKernel):
         if swapped:
             m, n = n, m
             strides[:2] = strides[1::-1]
-        most, line = max_transposed_columns(self.code, math.prod(fallback.long[p] for p in k)), 64 // size
-        columns = squares(n, fallback.long, strides, OUT, (2 * line, line), most)
+        max_columns, line = max_transposed_columns(self.code, math.prod(fallback.long[p] for p in k)), 64 // size
+        columns = squares(n, fallback.long, strides, OUT, (2 * line, line), max_columns)
         terms = squares(k, fallback.long, strides, LEFT, (line,), line * line)
         walks = by_strides(fallback.batch, strides[OUT]), by_strides(m, strides[LEFT]), columns.labels, terms.labels
         lists = [merged_labels(labels, fallback.long, strides) for labels in walks]

@@ -74,7 +74,7 @@ class MachineCodeKernel(PreparableKernel):
         return run
 
     def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
     ) -> KernelParts | None:
         """See Divisible."""
         spec, n = self.spec, self.spec.n_labels
@@ -82,7 +82,7 @@ class MachineCodeKernel(PreparableKernel):
         if found is None or spec.mode != "full":
             return None
         arrays = [2 * n + 1 + slot * (n + 1) for slot in range(len(operands) + len(outs))]
-        label, parts = self._divide(most)
+        label, parts = self._divide(max_parts)
         words = repeated(found, len(parts))
         begins = np.array([begin for begin, _ in parts])
         words[:, label] = [end - begin for begin, end in parts]
@@ -92,9 +92,9 @@ class MachineCodeKernel(PreparableKernel):
         scratch = len(found) - 1 if spec.scratch_nbytes else -1
         return KernelParts(self.function, words, arrays, scratch, spec.scratch_nbytes, spec.compares)
 
-    def _divide(self, most: int) -> tuple[int, list[tuple[int, int]]]:
+    def _divide(self, max_parts: int) -> tuple[int, list[tuple[int, int]]]:
         """Return the output label that gives the most parts, the first of equals, and their spans."""
-        divisions = [(label, spans(self.extents[label], unit, most)) for label, unit in self._units()]
+        divisions = [(label, spans(self.extents[label], unit, max_parts)) for label, unit in self._units()]
         return max(divisions, key=lambda division: len(division[1]), default=(0, [(0, self.extents[0])]))
 
     def _units(self) -> Iterator[tuple[int, int]]:

@@ -89,9 +89,9 @@ def max_transposed_columns(code: ProductSpec, terms: int) -> int:
     return max(2 * _MAX_COLUMNS, min(8 * _MAX_COLUMNS, _MAX_PACKED // terms)) // code.size
 
 
-def _even(n: int, most: int, unit: int = 1) -> int:
-    """Return the size of nearly equal blocks, at most ``most``, in multiples of ``unit``."""
-    count = -(-n // (max(1, most // unit) * unit))
+def _even(n: int, max_size: int, unit: int = 1) -> int:
+    """Return the size of nearly equal blocks, at most ``max_size``, in multiples of ``unit``."""
+    count = -(-n // (max(1, max_size // unit) * unit))
     each = -(-n // count)
     return -(-each // unit) * unit
 
@@ -265,14 +265,14 @@ class _BlockedLoops(Routine):
     def _chunks(self, row: IrValue, following: IrValue) -> None:
         self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term))
 
-    def _put(self, row: IrValue, column: IrValue, most: int, how: IrValue) -> None:
-        """Store a tile of at most ``most`` rows to the result."""
+    def _put(self, row: IrValue, column: IrValue, max_rows: int, how: IrValue) -> None:
+        """Store a tile of at most ``max_rows`` rows to the result."""
         places, runs = self.places, self.runs
         self.run(
             "update",
             *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
             *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
-            *(self.minimum(self.minus(self.height, row), most), self.minus(self.breadth, column), how),
+            *(self.minimum(self.minus(self.height, row), max_rows), self.minus(self.breadth, column), how),
         )
 
     def _chunk(self, row: IrValue, following: IrValue, term: IrValue) -> None:

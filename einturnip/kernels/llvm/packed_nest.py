@@ -110,9 +110,9 @@ class PackedNest(LoopNest):
 
         self._blocks(_ZERO, self.extents[self.term], CHUNK, chunk)
 
-    def _remaining(self, end: IrValue, begin: IrValue, most: int) -> IrValue:
-        """Return the rest of a range, at most ``most``."""
-        return self.code.intrinsic("smin", self.code.integer("sub", end, begin), IrValue(str(most), "i64", 0))
+    def _remaining(self, end: IrValue, begin: IrValue, limit: int) -> IrValue:
+        """Return the rest of a range, at most ``limit``."""
+        return self.code.intrinsic("smin", self.code.integer("sub", end, begin), IrValue(str(limit), "i64", 0))
 
     def _blocks(self, begin: IrValue, end: IrValue, step: int, body: Callable[[IrValue], None]) -> None:
         """Loop from ``begin`` in steps, the last of which may be partial; values computed inside are not kept."""

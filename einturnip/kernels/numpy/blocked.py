@@ -16,7 +16,7 @@ from einturnip.kernels.expr.window import TileView, aligned
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.protocol import Bound, PreparableKernel
 
-BLOCKS_IN_A_ROW = 64  # blocks whose results are added to one partial state, where additions round
+BLOCKS_IN_SEQUENCE = 64  # blocks whose results are added to one partial state, where additions round
 _ALL = slice(None)
 
 
@@ -173,7 +173,7 @@ class _BlockedCall:
         if depth == space.n_out_loops:
             self.done = 0
         if depth == innermost:
-            fresh = self.done % BLOCKS_IN_A_ROW == 0 if kernel.carries else self.first and not self.done
+            fresh = self.done % BLOCKS_IN_SEQUENCE == 0 if kernel.carries else self.first and not self.done
             self._steps(kernel.sections[innermost + (1 if fresh else 2)])
             self.done += 1
             if kernel.carries:
@@ -194,11 +194,11 @@ class _BlockedCall:
         space, count, carries = self.space, self.done, self.kernel.carries
         last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
         for level, (begin, join) in enumerate(carries):
-            if count % BLOCKS_IN_A_ROW and not last:
+            if count % BLOCKS_IN_SEQUENCE and not last:
                 return
-            before = (count - 1) // BLOCKS_IN_A_ROW  # parts already added to the state above
+            before = (count - 1) // BLOCKS_IN_SEQUENCE  # parts already added to the state above
             top = level == len(carries) - 1
-            fresh = self.first and not before if top else before % BLOCKS_IN_A_ROW == 0
+            fresh = self.first and not before if top else before % BLOCKS_IN_SEQUENCE == 0
             self._steps(begin if fresh else join)
             count = before + 1
 

@@ -203,14 +203,15 @@ class RowCursor:
     def copy(self, rows: Sequence[int] | Array) -> None:
         """Copy rows, by their numbers in the block, a few at a time and with any strides."""
         lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
-        most = (self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)) // self.unit
-        source = view(self.array, 0, (max(most, 0) + 1, *self.shape), (self.unit, *self.strides))
+        spare = self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)
+        max_position = spare // self.unit
+        source = view(self.array, 0, (max(max_position, 0) + 1, *self.shape), (self.unit, *self.strides))
         batch = max(1, BATCH_NBYTES // (math.prod(self.shape) * self.array.itemsize))
         for begin in range(0, len(rows), batch):
             some = np.asarray(rows[begin : begin + batch])
             place: Any = np.unravel_index(some, lead) if lead else ()
             at = self.at[some]
-            np.clip(at, 0, most, out=at)
+            np.clip(at, 0, max_position, out=at)
             if batch == 1 or not lead:  # one row is copied from a view, without a temporary array
                 one: Any = tuple(int(p[0]) for p in place)
                 np.copyto(self.out[(*one, ...)], source[int(at[0])])

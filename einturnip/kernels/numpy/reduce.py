@@ -12,7 +12,7 @@ from einturnip.kernels.expr.fold import combine, finalized, fold_block, identity
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.expr.space import cut
-from einturnip.kernels.numpy.blocked import BLOCKS_IN_A_ROW, BlockedKernel, blocked
+from einturnip.kernels.numpy.blocked import BLOCKS_IN_SEQUENCE, BlockedKernel, blocked
 from einturnip.kernels.numpy.elementwise import join_flops, limit_to_cache, store
 from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
@@ -71,15 +71,15 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
 def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
     """Return partial states between a block's state and the result's, lowest first; none for few blocks.
 
-    Each is the sum of at most ``BLOCKS_IN_A_ROW`` of the states below it.
+    Each is the sum of at most ``BLOCKS_IN_SEQUENCE`` of the states below it.
     """
     aggregation, space, found = einsum.aggregation, assembler.space, list[list[int]]()
     assert aggregation is not None
     inner = space.loops[space.n_out_loops :]
     count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if rounds_off(aggregation) else 1
-    while count > BLOCKS_IN_A_ROW:
+    while count > BLOCKS_IN_SEQUENCE:
         found.append([assembler.slot(d.numpy, range(einsum.n_out), pinned=True) for d in aggregation.state])
-        count = -(-count // BLOCKS_IN_A_ROW)
+        count = -(-count // BLOCKS_IN_SEQUENCE)
     return found
 
 

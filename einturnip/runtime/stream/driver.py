@@ -1,8 +1,8 @@
 """StreamEngine: issues ops to the streams of devices; ops wait for each other by marks (CUDA events).
 
-An op is issued as soon as all of its dependencies have been issued: its stream waits for the marks of those that have
-not ended. So a dependency costs no round trip to the host. The host only waits for a free slot of the state machine,
-which bounds the number of issued ops; therefore the order is decided late.
+An op is issued as soon as all of its dependencies have been issued: its stream waits for the marks of the dependencies
+that still run. So a dependency costs no round trip to the host. The host only waits for a free slot of the state
+machine, which bounds the number of issued ops; therefore the order is decided late.
 
 Bytes of files pass through pinned host memory: a load reads into it, then copies to the device; a store copies from
 the device, then writes. With several devices, an op runs on the device whose bytes it writes, and its stream waits for
