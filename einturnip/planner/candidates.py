@@ -40,6 +40,8 @@ MAX_FREE_TILES, MAX_FEWER_READS = 2, 8
 # Maximum number of equivalence classes for which I/O blocks are priced, and for which tilings are fitted to the memory.
 MAX_GROUPS_BLOCKED = 200
 MAX_GROUPS_FITTED = 24
+# Maximum number of prices of classes, for all tilings: with many classes, consecutive tilings differ in few of them.
+MAX_CLASS_PRICES = MAX_PRICED * MAX_GROUPS_FITTED
 # Maximum number of prices computed to refine one tiling.
 EVALUATIONS = 60
 # Maximum number of extents of a task (operands, result, workspace) that are rounded up to pages.
@@ -119,7 +121,8 @@ class TilingCandidates:
 
     def by_price(self) -> list[Tiling]:
         """Return the cheapest tilings of the sequence of which several working sets fit."""
-        priced = list(islice((c for c in self.tilings if self.fits(c) and self._fits_several(c)), MAX_PRICED))
+        limit = max(1, min(MAX_PRICED, MAX_CLASS_PRICES // max(1, len(self.graph.groups))))
+        priced = list(islice((c for c in self.tilings if self.fits(c) and self._fits_several(c)), limit))
         if len(self.graph.groups) <= MAX_GROUPS_BLOCKED:
             priced += [t for c in priced for t in thinner(self.graph, c) if t.kernel_calls <= MAX_CALLS]
         return sorted(priced, key=self.price)[:MAX_LOWERED]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from einturnip.core.errors import CapacityError
@@ -25,7 +26,7 @@ from einturnip.planner.predict import min_seconds, ranking_key
 from einturnip.runtime.scheduler.report import Prediction
 
 # If a fused plan takes more than this multiple of the unfused kernels alone, the unfused plan is made for comparison,
-# even if the tensors that fusion avoids are large.
+# even if the tensors that fusion avoids are large; if the fused kernels alone do, it is made first.
 WORTH_COMPARING = 2.0
 # If fused kernels take at most SIMILAR_TIME times as long as unfused ones, unfused kernels are not planned if by
 # formula all their tilings cost TOO_EXPENSIVE times as much. The formula counts an operand for each kernel that reads
@@ -153,25 +154,34 @@ def _fused_or_not(
     """Return the plan of the fused graph, or of the unfused one if that is better or alone fits.
 
     The unfused plan is not made if it could hardly win: planning tensors that fusion avoids, and that would not fit,
-    takes time and memory.
+    takes time and memory. Nor is the fused plan made if the unfused one takes less time than the fused kernels alone.
     """
     if fused is unfused:
         return _plan_variant(planned, unfused, limit, max_price)
+    computing, computing_fused = min_seconds(unfused, machine), min_seconds(fused, machine)
+    other, unfused_first = None, computing_fused > WORTH_COMPARING * computing
+    if unfused_first:
+        with suppress(CapacityError, TooExpensive):
+            other = _plan_variant(planned, unfused, limit, max_price)
+            if other.prediction.seconds <= computing_fused + len(fused.nodes) * machine.op_latency / machine.workers:
+                return other
     try:
         found = _plan_variant(planned, fused, limit, max_price)
     except CapacityError as fused_refusal:
+        if other is not None:
+            return other
         try:
             return _plan_variant(planned, unfused, limit, max_price)
         except CapacityError as error:
             raise error if error.needed < fused_refusal.needed else fused_refusal from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
-    computing = min_seconds(unfused, machine)
     if found.prediction.seconds <= margin * computing:
         return found
-    slower = min_seconds(fused, machine) > SIMILAR_TIME * computing
-    try:
-        other = _plan_variant(planned, unfused, limit, math.inf if slower else TOO_EXPENSIVE * found.lowered.price)
-    except (CapacityError, TooExpensive):
-        return found
-    return _faster_of(found, other, None)
+    if not unfused_first:
+        slower = computing_fused > SIMILAR_TIME * computing
+        try:
+            other = _plan_variant(planned, unfused, limit, math.inf if slower else TOO_EXPENSIVE * found.lowered.price)
+        except (CapacityError, TooExpensive):
+            return found
+    return found if other is None else _faster_of(found, other, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.plan import LoweredPlan
-from einturnip.planner.variants import PlannedVariant, _plan_variant
+from einturnip.planner.variants import PlannedVariant, _fused_or_not, _plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
@@ -88,3 +90,39 @@ def test_what_a_refused_form_was_planned_with_is_freed() -> None:
     with pytest.raises(CapacityError, match="it does not fit") as refused:
         _plan_variant(planned, EinGraph((), (), "p.ein"), 5)
     assert refused.value.needed == 7 and made[0]() is None
+
+
+@pytest.mark.parametrize(
+    "fused_kernels, unfused_plan, fused_plan, made, taken",
+    [
+        (3.0, 2.5, 3.1, ["unfused"], "unfused"),  # the fused kernels alone take longer than the unfused plan
+        (3.0, 4.0, 3.5, ["unfused", "fused"], "fused"),
+        (3.0, None, 3.5, ["unfused", "fused"], "fused"),  # the unfused plan does not fit
+        (1.5, 2.5, 0.9, ["fused"], "fused"),
+        (1.5, 1.8, 3.0, ["fused", "unfused"], "unfused"),
+    ],
+)
+def test_slow_fused_kernels_are_planned_only_after_unfused_ones(
+    fused_kernels: float,
+    unfused_plan: float | None,
+    fused_plan: float,
+    made: list[str],
+    taken: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fused, unfused = EinGraph((), (), "fused"), EinGraph((), (), "unfused")
+    seen = list[str]()
+
+    def planned(graph: EinGraph, _: float) -> Any:
+        seen.append(graph.program)
+        seconds = fused_plan if graph is fused else unfused_plan
+        if seconds is None:
+            raise CapacityError("it does not fit", 7)
+        budget = SimpleNamespace(arena=1 << 20)
+        return SimpleNamespace(budget=budget, price=1.0), SimpleNamespace(seconds=seconds, link_bytes={})
+
+    kernels = {"fused": fused_kernels, "unfused": 1.0}
+    monkeypatch.setattr("einturnip.planner.variants.min_seconds", lambda graph, _: kernels[graph.program])
+    machine: Any = SimpleNamespace(op_latency=1e-6, workers=2)
+    assert _fused_or_not(planned, fused, unfused, None, machine).graph.program == taken
+    assert seen == made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from einturnip.ir.einsum import Access, labels_read
 from einturnip.kernels.expr.window import terms
@@ -88,8 +89,9 @@ def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], max_
             blocks[label] = math.ceil(extents[label] / count)
 
 
+@lru_cache(maxsize=64)  # a kernel is measured with blocks of many sizes
 def choose_order(
-    extents: Sequence[int], n_out: int, accesses: Sequence[Access], program_order: bool
+    extents: tuple[int, ...], n_out: int, accesses: tuple[Access, ...], program_order: bool
 ) -> tuple[tuple[int, ...], frozenset[int]]:
     """Return the axis order of blocks, and the labels along which other operands are contiguous.
 
