@@ -20,7 +20,7 @@ def show_parts(
     from einturnip.report.parts import parts_json, parts_text, placed_json, placed_text
     from einturnip.taskgraph.multi_device_tasks import placed_tasks
     from einturnip.tiling.baselines import baselines
-    from einturnip.tiling.device_assignment import place
+    from einturnip.tiling.device_assignment import assign_calls
     from einturnip.tiling.eindecomp import eindecomp
 
     if emit not in (None, "decomposition", "taskgraph"):
@@ -30,7 +30,7 @@ def show_parts(
     graph = rewrite(bound(program, inputs, dims), None)
     decomposition, name = eindecomp(graph, parts), program_name(program)
     if emit == "taskgraph":
-        placement = place(decomposition, parts)
+        placement = assign_calls(decomposition, parts)
         tasks = placed_tasks(placement, Machine())
         show = placed_json(placement, tasks, parts, name) if form == "json" else placed_text(placement, tasks)
     else:

@@ -144,7 +144,7 @@ class PlanLowering:
         return self._capacities[id(made)]
 
     def release_memory(self) -> None:
-        """Return the heap of large plans to the system, also of those that were not chosen."""
+        """Trim the heap after large plans, including plans that were not chosen."""
         if self._largest >= LARGE_PLAN:
             trim_heap()
 

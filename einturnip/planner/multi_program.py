@@ -36,7 +36,7 @@ Lower = Callable[[int, int], TaskGraph]
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The memory of several programs: ``memory`` for the process or ``arena`` for tiles alone. Units: bytes."""
+    """The memory of several programs: ``memory`` of the process, or ``arena`` for tiles. Units: bytes."""
 
     memory: int | None
     arena: int | None

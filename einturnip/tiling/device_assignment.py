@@ -55,13 +55,13 @@ class DeviceAssignment:
         return int(sum(_cost(self, i) for i in self.flow.tensors))
 
 
-def place(decomposition: Decomposition, devices: int) -> DeviceAssignment:
+def assign_calls(decomposition: Decomposition, devices: int) -> DeviceAssignment:
     """Assign a decomposition's calls to devices, balanced over the whole graph."""
     return _Assigner(decomposition, devices).run()
 
 
-def assign_by_node(decomposition: Decomposition, devices: int) -> DeviceAssignment:
-    """Assign calls with every node balanced separately; a baseline for ``place``."""
+def assign_calls_by_node(decomposition: Decomposition, devices: int) -> DeviceAssignment:
+    """Assign calls with every node balanced separately; a baseline for ``assign_calls``."""
     return _Assigner(decomposition, devices, by_node=True).run()
 
 

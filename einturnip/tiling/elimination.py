@@ -176,7 +176,10 @@ class Elimination:
                 self.touching[view.variable].append(f)
 
     def _without_constants(self, f: CostFactor) -> CostFactor:
-        """The term without the variables that it does not depend on: NumPy's arrays have at most 64 axes."""
+        """Return the term without variables of which it has a single row.
+
+        NumPy's arrays have at most 64 axes.
+        """
         rows, memory = self.problem.rows, self.problem.memory.found
         kept = tuple(a for a, view in enumerate(f.scope) if rows[view.number] > 1)
         key = id(f.table), kept

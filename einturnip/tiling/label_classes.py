@@ -34,7 +34,7 @@ MAX_SLICES = 4096
 # into other tiles at almost no cost, whereas halving a class of ten labels makes a node's tiles 2^10 times smaller.
 SMALL_NBYTES = 1 << 16
 MAX_ALIKE = 2
-# Tiles divide a call evenly if together they are longer by at most this part of it.
+# Tiles divide a call nearly evenly if their total extent exceeds it by at most this share.
 NEARLY_EVENLY = 0.01
 
 
@@ -52,7 +52,7 @@ class LabelClasses:
     chunks. ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``tiled_last``
     those that are tiled last, ``whole`` those that are never tiled; ``notes`` lists hints that were not followed.
     ``separate`` are nodes with a computed operand that is not tiled like the labels that index it.
-    ``calls[class]``, where given, is an extent that tiles must divide nearly evenly: a site's part of the work.
+    ``calls[class]``, where given, is an extent that tiles must divide nearly evenly: a site's share of the work.
     """
 
     of: tuple[tuple[int, ...], ...]

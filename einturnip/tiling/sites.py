@@ -1,10 +1,11 @@
-"""Divides the work of a graph among sites, places with a memory of their own, by EinDecomp.
+"""Divides the work of a graph among sites by EinDecomp; a site is a device with its own memory.
 
-In: an EinGraph and the number of sites. Out: for every tile of every node, the site that makes it.
-EinDecomp cuts each node into one call per site, and ``device_assignment`` gives each call a site such that few bytes
-move. The tiles of a plan are smaller than the calls, because they fit a memory: a tile belongs to the call that
-contains its centre. A sum that is cut among sites has a partial state on each. The sites of such a group take turns in
-combining them, readers of the total first, so that all receive as many bytes (a reduce-scatter).
+In: an EinGraph and the number of sites. Out: for every tile of every node, the site that computes it.
+
+EinDecomp divides each node into one call per site, and ``device_assignment`` assigns the calls to sites so that few
+bytes move. The tiles of a plan are smaller than the calls, because they fit a memory: a tile belongs to the call that
+contains its centre. A sum that is divided among sites has a partial state on each. The sites of such a group combine
+the output tiles alternately, readers of the total first, so that all receive equally many bytes (a reduce-scatter).
 
 Sources: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682); Thakur, Rabenseifner, Gropp, Optimization of Collective
 Communication Operations in MPICH (2005), for the reduce-scatter.
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from einturnip.cost.working_set import state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
-from einturnip.tiling.device_assignment import place, readers_of_atoms
+from einturnip.tiling.device_assignment import assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.types import Partitioning
@@ -31,33 +32,33 @@ Key = tuple[int, ...]
 Ints = NDArray[np.int64]
 
 MAX_PARTS = 16
-"""Maximum number of tiles along one label of a call, when one tile size has to serve calls of several sizes."""
+"""Maximum number of tiles along one label of a call, if one tile size serves calls of several sizes."""
 UNEVEN = 0.05
-"""A site that combines partial states receives at most this part more than it reads of its own operands."""
-CLOSE = 0.02
-"""A tile divides a call if the multiple nearest to the call's extent differs by at most this part of it."""
+"""A site that combines partial states receives at most this share more than it reads of its own operands."""
+MAX_MISMATCH = 0.02
+"""A tile divides a call if its nearest multiple differs from the call's extent by at most this share."""
 
 
 class Sites:
-    """The sites of a graph's tiles. ``calls``: by node, how EinDecomp cuts its labels into calls."""
+    """The sites of a graph's tiles. ``calls``: by node, the division of its labels by EinDecomp."""
 
     def __init__(self, graph: EinGraph, count: int) -> None:
         self.graph, self.count = graph, count
         self.decomposition = eindecomp(graph, count)
         self.calls = self.decomposition.partitionings
-        placed = place(self.decomposition, count)
+        assignment = assign_calls(self.decomposition, count)
         self._site: dict[int, Ints] = {}
         self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
-        for i, calls in placed.flow.calls.items():
+        for i, calls in assignment.flow.calls.items():
             site = np.zeros(math.prod(max(1, n) for n in self.calls[i].counts), np.int64)
             if calls.keys:
-                site[self._flat(i, np.array(calls.keys, np.int64).reshape(len(calls.keys), -1))] = placed.of[i]
+                site[self._flat(i, np.array(calls.keys, np.int64).reshape(len(calls.keys), -1))] = assignment.of[i]
             self._site[i] = site
-            self._readers[i] = placed.flow.tensors[i].points, readers_of_atoms(placed, i)
+            self._readers[i] = assignment.flow.tensors[i].points, readers_of_atoms(assignment, i)
         self._turn: dict[Key, int] = {}
 
     def of_tiles(self, node: int, part: Partitioning) -> Callable[[Key], int]:
-        """Return the function from the key of a tile of ``part`` to its site."""
+        """Return a function that maps the key of a tile of ``part`` to its site."""
         counts = self.calls[node].counts
         strides = [math.prod(max(1, n) for n in counts[p + 1 :]) for p in range(len(counts))]
         steps = [
@@ -67,15 +68,18 @@ class Sites:
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
 
     def owner(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> int:
-        """Return the site of ``group`` that combines the partial states of an output tile, a reader if one is."""
+        """Return the site of ``group`` that combines the partial states of an output tile.
+
+        Sites that read the tile are preferred; successive tiles of a group alternate among its sites.
+        """
         points, readers = self._readers[node]
         row = 0
         for (lo, hi), ends in zip(box, points, strict=True):
             row = row * (len(ends) - 1) + int(np.searchsorted(ends, (lo + hi) // 2, side="right")) - 1
         reading = [s for s in group if readers[row, s]] if len(readers) else []
-        among = tuple(reading or group)
-        turn = self._turn[among] = self._turn.get(among, -1) + 1
-        return among[turn % len(among)]
+        candidates = tuple(reading or group)
+        turn = self._turn[candidates] = self._turn.get(candidates, -1) + 1
+        return candidates[turn % len(candidates)]
 
     def _flat(self, node: int, keys: Ints) -> Ints:
         flat = np.zeros(len(keys), np.int64)
@@ -94,14 +98,14 @@ def _containing(calls: Partitioning, part: Partitioning, label: int) -> Ints:
 
 
 def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
-    """Return the classes with largest tiles that divide the calls, so that few tiles belong to two calls."""
+    """Return the classes with the largest tiles that divide the calls, so that few tiles cross calls."""
     extents: dict[int, set[Fraction]] = {}
     for i, node in enumerate(sites.graph.nodes):
         if not isinstance(node, EinsumNode | ConcatNode):
             continue
-        cut, ratios = sites.calls[i], classes.ratios.get(i)
-        shared = _shared_extents(node, cut)
-        for p, (c, tile, bound) in enumerate(zip(classes.of[i], shared, cut.bounds, strict=True)):
+        tiling, ratios = sites.calls[i], classes.ratios.get(i)
+        shared = _shared_extents(node, tiling)
+        for p, (c, tile, bound) in enumerate(zip(classes.of[i], shared, tiling.bounds, strict=True)):
             if tile < bound:
                 extents.setdefault(c, set()).add(Fraction(tile) / (1 if ratios is None else ratios[p]))
     coarsest, calls = list(classes.coarsest), dict[int, int]()
@@ -114,9 +118,9 @@ def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
 
 
 def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[int]:
-    """Return the extents of a call, the output's divided so that the sites of a group share in combining it.
+    """Return the extents of a call, with the output divided among the sites that combine it.
 
-    Each site combines a tile, or fewer do where the bytes that these receive are few compared with the operands'.
+    Each site of the group combines a tile; fewer sites do if they receive few bytes compared with their operands.
     """
     extents = list(cut.tiles)
     if isinstance(node, EinsumNode):
@@ -131,10 +135,10 @@ def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[in
 
 
 def _common_tile(extents: set[Fraction], step: int) -> int:
-    """Return the largest tile, a multiple of ``step``, that divides all extents, or comes closest to that."""
+    """Return the largest multiple of ``step`` that divides all extents, or comes closest to that."""
 
     def error(tile: int) -> Fraction:
         return max(abs(e - max(1, round(e / tile)) * tile) / e for e in extents)
 
     tiles = [max(1, math.ceil(min(extents) / n / step)) * step for n in range(1, MAX_PARTS + 1)]
-    return next((tile for tile in tiles if error(tile) <= CLOSE), min(tiles, key=error))
+    return next((tile for tile in tiles if error(tile) <= MAX_MISMATCH), min(tiles, key=error))

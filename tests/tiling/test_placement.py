@@ -15,7 +15,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.taskgraph.multi_device_tasks import DeviceTask, placed_tasks
-from einturnip.tiling.device_assignment import DeviceAssignment, assign_by_node, matching, place
+from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls, assign_calls_by_node, matching
 from einturnip.tiling.eindecomp import eindecomp
 
 PROGRAMS = {
@@ -67,9 +67,9 @@ def _reads(placement: DeviceAssignment, task: DeviceTask) -> list[tuple[int, obj
 @pytest.mark.parametrize("devices", [1, 3, 4, 7])
 def test_tasks_read_their_own_device_and_moves_are_as_predicted(name: str, devices: int) -> None:
     graph = graph_of(PROGRAMS[name], 24)
-    whole = place(eindecomp(graph, devices), devices)
+    whole = assign_calls(eindecomp(graph, devices), devices)
     tasks = checked(whole)
-    checked(assign_by_node(whole.flow.decomposition, devices))
+    checked(assign_calls_by_node(whole.flow.decomposition, devices))
     if devices == 1:
         assert whole.moved_nbytes == 0
     kernels = [t for t in tasks if t.kind == "kernel"]
@@ -82,7 +82,7 @@ def test_small_branches_go_to_different_devices() -> None:
     lines += [f"@tile(i = 1 parts, k = 1 parts, j = 1 parts)\nC{m}[i,k] = A[{m},i,j] * A[{m},j,k]" for m in range(8)]
     lines += ["output " + ", ".join(f"C{m}" for m in range(8))]
     d = eindecomp(graph_of("\n".join(lines) + "\n", 16), 1)
-    whole, single = place(d, 4), assign_by_node(d, 4)
+    whole, single = assign_calls(d, 4), assign_calls_by_node(d, 4)
     assert max(whole.flops) == sum(whole.flops) / 4
     assert max(single.flops) == sum(single.flops)
     checked(whole)
@@ -92,7 +92,7 @@ def test_no_device_runs_ahead_in_a_chain() -> None:
     """A chain of products on as many devices: every product is on all of them, though one each would move less."""
     text = "input A : f32[n,n]\nB0[i,k] = A[i,j] * A[j,k]\n"
     text += "".join(f"B{m}[i,k] = B{m - 1}[i,j] * A[j,k]\n" for m in range(1, 4)) + "output B3\n"
-    placement = place(eindecomp(graph_of(text, 32), 4), 4)
+    placement = assign_calls(eindecomp(graph_of(text, 32), 4), 4)
     assert all(sorted(of.tolist()) == [0, 1, 2, 3] for of in placement.of.values())
 
 
@@ -100,7 +100,7 @@ def test_balance_over_the_whole_graph_costs_hardly_any_bytes() -> None:
     for name, text in PROGRAMS.items():
         for devices in (4, 6, 8):
             d = eindecomp(graph_of(text, 48), devices)
-            whole, single = place(d, devices), assign_by_node(d, devices)
+            whole, single = assign_calls(d, devices), assign_calls_by_node(d, devices)
             assert max(whole.flops) <= max(single.flops) * 1.0001, name
             assert whole.moved_nbytes <= 1.1 * single.moved_nbytes, (name, devices)
 
