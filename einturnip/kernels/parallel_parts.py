@@ -49,7 +49,7 @@ class Divisible(Protocol):
 
 
 def spans(extent: int, unit: int, max_parts: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of at most ``max_parts`` nearly equal parts, in multiples of ``unit`` but the last."""
+    """Return (begin, end) of at most ``max_parts`` parts, nearly equal in multiples of ``unit``."""
     units = -(-extent // unit)
     count = max(1, min(max_parts, units))
     ends = [min(extent, unit * (units * (k + 1) // count)) for k in range(count)]

@@ -79,7 +79,7 @@ def cut(
 
 
 def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], max_points: int, points: int) -> None:
-    """Lengthen the blocks of labels one by one, up to ``max_points`` points of these and ``points`` in all."""
+    """Lengthen blocks one by one, up to ``max_points`` points of these labels and ``points`` in all."""
     for label in labels:
         among = math.prod(blocks[p] for p in labels) // blocks[label]
         others = math.prod(blocks) // blocks[label]
