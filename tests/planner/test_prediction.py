@@ -115,10 +115,12 @@ def boxes(shape: list[int]) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
     return st.tuples(*axis)
 
 
-@pytest.mark.parametrize(("dtype", "faster"), [("f32", True), ("c64", False)])
-def test_keys_cut_in_two_scatter_faster_where_no_lock_is_held(dtype: str, faster: bool) -> None:
-    """By machine code; NumPy's scatters, of which those of complex numbers are, take turns."""
-    made = et.compile(f"dim g\ninput X : {dtype}[n,d]\ninput k : i32[n]\nS[k[n]: g, d] = sum[n] X[n,d]\noutput S\n")
+@pytest.mark.parametrize(
+    ("dtype", "op", "faster"), [("f32", "sum", True), ("c64", "sum", True), ("c64", "prod", False)]
+)
+def test_keys_cut_in_two_scatter_faster_where_no_lock_is_held(dtype: str, op: str, faster: bool) -> None:
+    """By machine code; NumPy's scatters, of which products of complex numbers are, take turns."""
+    made = et.compile(f"dim g\ninput X : {dtype}[n,d]\ninput k : i32[n]\nS[k[n]: g, d] = {op}[n] X[n,d]\noutput S\n")
     graph = made.plan(arena="64MiB", dims={"g": 4000, "n": 50_000, "d": 64})._job.planned.graph
     (node,) = (node for node in graph.nodes if isinstance(node, EinsumNode) and node.einsum.keys)
     whole = list(node.einsum.bounds)

@@ -17,8 +17,8 @@ from einturnip.eingraph.rewrite.optimal_order import MAX_EXHAUSTIVE, Labels, Pai
 MIN_SAMPLES, MAX_SAMPLES = 4, 128
 # Search budget, in operations of the product. One sampled order costs PAIR_OPERATIONS for each pair of factors with a
 # common label. The whole search may cost as much as the product itself plus FACTOR_OPERATIONS for each factor, but no
-# more than MAX_OPERATIONS. With 5e7 instead of 2e8 for each factor, chains, trees, grids and random networks of 30 to 400
-# factors are ordered in a third of the time, with 0.2 to 1.75 times the operations; 2e7 gives up to 5 times as many.
+# more than MAX_OPERATIONS. With 5e7 instead of 2e8 for each factor, chains, trees, grids and random networks of 30 to
+# 400 factors are ordered in a third of the time, with 0.2 to 1.75 times the operations; 2e7 gives up to 5 times more.
 PAIR_OPERATIONS, FACTOR_OPERATIONS, MAX_OPERATIONS = 2.5e6, 5e7, 1e11
 # Number of operations that no machine could finish: the search stops after a few samples.
 INFEASIBLE_OPERATIONS = 10**36
