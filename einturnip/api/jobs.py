@@ -6,6 +6,7 @@ Used by the command line and the Python API.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -128,7 +129,12 @@ def plan_job(
         CapacityError: it does not fit; the error states the minimum budget.
     """
     load_formats(targets.values())
-    return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
+    job = Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
+    if "EINTURNIP_DUMP" in os.environ:
+        from einturnip.api.dump import dump
+
+        dump(graph, job.planned, file_tiers(job))
+    return job
 
 
 def tiers(targets: Mapping[str, str | Array | None]) -> dict[str, str]:
