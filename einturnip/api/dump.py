@@ -17,7 +17,9 @@ _plans = itertools.count()
 
 
 def dump(graph: EinGraph, planned: PlannedProgram, files: Files) -> None:
-    """Write ``PLAN-STAGE.txt`` for the program as compiled and for each IR of its plan; ``files``: its tiers.
+    """Write ``PLAN-STAGE.txt`` for the program as compiled and each IR of its plan.
+
+    ``files``: the tiers of files.
 
     Raises:
         StoreError: the folder cannot be written.
