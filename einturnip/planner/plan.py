@@ -94,12 +94,12 @@ def plan(
     elif max_arena is None:
         prices = TilingPrices(grouped, machine, layouts, len(grouped.groups) <= MAX_GROUPS_BLOCKED)
         candidates = TilingCandidates(grouped, tilings, prices, lowering.available)
-        price = min(map(candidates.price, candidates.by_price()), default=0.0)
+        cheapest = candidates.by_price()
+        price = min(map(candidates.price, cheapest), default=0.0)
         if price > max_price:
             raise TooExpensive
         if devices > MAX_DEVICES_COMPARED:
-            lowered = map(lowering.lower, sorted(candidates.by_price(), key=candidates.price))
-            found = next((memgraph for memgraph in lowered if memgraph is not None), None)
+            found = next((memgraph for memgraph in map(lowering.lower, cheapest) if memgraph is not None), None)
         else:
             best = best_plan(candidates, lowering.lower, machine)
             if best is not None:

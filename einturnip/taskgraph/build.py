@@ -88,6 +88,7 @@ class _Lowering:
     def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool, sites: Sites | None) -> None:
         self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
         self.sites, self.site_of = sites, dict[int, Callable[[Key], int]]()
+        self.combining = None if sites is None else sites.alternating()
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], OperandValue] = {}
@@ -95,9 +96,8 @@ class _Lowering:
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
         self.slots: dict[int, list[Slot]] = {}
-        self.pieces: dict[int, ConcatPieces] = {}
+        self.pieces, self.masks = dict[int, ConcatPieces](), dict[int, LabelMask]()
         self.copied = overlapping_inputs(decomposition)
-        self.masks: dict[int, LabelMask] = {}
         self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, VisiblePart | None]]]()
         self.visible: dict[int, list[VisiblePart]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
@@ -209,7 +209,7 @@ class _Lowering:
 
     def _accumulators(self, i: int, e: Space, first: Key) -> Accumulators:
         """Return the states of node ``i``. ``first``: the first tile along the aggregated labels."""
-        part, out, sites = self.parts[i], self.outputs[i], self.sites
+        part, out, combining = self.parts[i], self.outputs[i], self.combining
 
         def new(key: Key, site: int) -> int:
             nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + first)])
@@ -219,7 +219,7 @@ class _Lowering:
             self._kernel(TaskKind.COMBINE, i, e, key + first, upper, (lower,), (lower,))
 
         def owner(key: Key, group: Sequence[int]) -> int:
-            return group[0] if sites is None else sites.owner(i, out.box(key), group)
+            return group[0] if combining is None else combining.next_site(i, out.box(key), group)
 
         return Accumulators(max_additions(e, part), new, combine, owner)
 

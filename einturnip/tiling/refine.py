@@ -10,6 +10,7 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.io_blocking import SHARE_STREAMED
+from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.search import chunk_divisor
 
 # Tile sides at which a matrix product runs at nearly full rate, and depths of its panels.
@@ -52,9 +53,7 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
             changed = list(tiles)
             for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
                 own_class, split = group.classes[p], max(1, math.ceil(e.bounds[p] / blocks / side))
-                step, chunk = graph.classes.steps[own_class], graph.classes.chunks[own_class]
-                even = even_extent(e.bounds[p], blocks * split, step, chunk)
-                changed[own_class] = graph.classes.dividing(own_class, even)
+                changed[own_class] = even_tile(graph.classes, own_class, e.bounds[p], blocks * split)
             yield tuple(changed)
 
 
@@ -79,6 +78,11 @@ def _is_product(group: EquivalenceClass) -> bool:
     return isinstance(e, Einsum) and e.plain and contraction(e) is not None
 
 
+def even_tile(classes: LabelClasses, c: int, bound: int, count: int) -> int:
+    """Return the tile of class ``c`` for ``count`` tiles of ``bound``; it divides the calls of sites."""
+    return classes.dividing(c, even_extent(bound, count, classes.steps[c], classes.chunks[c]))
+
+
 def even_extent(bound: int, count: int, step: int = 1, chunk: int = 1) -> int:
     """Return the larger extent of ``count`` nearly equal tiles, as a multiple of 8 or 16 if possible.
 
@@ -100,15 +104,14 @@ def improved(
 ) -> tuple[int, ...]:
     """Return the tiles after steps along one class at a time, each lowering the price, to a local minimum."""
     best, lowest = tuple(tiles), price(tiles)
-    bounds, steps, chunks = graph.classes.bounds, graph.classes.steps, graph.classes.chunks
+    bounds = graph.classes.bounds
     improving = True
     while improving and evaluations > 0:
         improving = False
         for c in classes:
             count = -(-bounds[c] // best[c])
             counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
-            even = {even_extent(bounds[c], n, steps[c], chunks[c]) for n in counts if 1 <= n <= bounds[c]}
-            sizes = {graph.classes.dividing(c, n) for n in even} - {best[c]}
+            sizes = {even_tile(graph.classes, c, bounds[c], n) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
             for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
                 changed = (*best[:c], size, *best[c + 1 :])
                 evaluations -= 1

@@ -19,6 +19,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Space
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.file_layout import FileLayout, layout_of
+from einturnip.tiling.label_classes import LabelClasses
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
 EFFECTIVE = 0.5
@@ -63,8 +64,7 @@ def thinner(graph: EquivalenceClasses, tiling: Tiling) -> Iterator[Tiling]:
         if not wide:
             return
         for c in wide:
-            half = halve_extent(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
-            tiles[c] = graph.classes.dividing(c, half)
+            tiles[c] = halve_tile(graph.classes, c, tiles[c])
         working_set = max(graph.working_set_nbytes(g, tiles) for g in graph.groups)
         yield Tiling(tuple(tiles), working_set, kernel_calls(graph, tiles))
 
@@ -85,6 +85,11 @@ def calls_of(graph: EquivalenceClasses, tiles: Sequence[int]) -> Iterator[tuple[
 
 def _calls(graph: EquivalenceClasses, group: EquivalenceClass, tiles: Sequence[int]) -> int:
     return math.prod(-(-b // t) for b, t in zip(group.einsum.bounds, graph.tiles(group, tiles), strict=True))
+
+
+def halve_tile(classes: LabelClasses, c: int, tile: int) -> int:
+    """Return half the tile of class ``c``, such that it still divides the calls of sites."""
+    return classes.dividing(c, halve_extent(tile, classes.steps[c], classes.chunks[c]))
 
 
 def halve_extent(extent: int, step: int = 1, chunk: int = 1) -> int:
@@ -115,7 +120,6 @@ class _Search:
     def __init__(self, graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         self.machine = machine
-        self.steps, self.chunks = graph.classes.steps, graph.classes.chunks
         self.fixed = graph.classes.fixed | graph.classes.tiled_last
         self.whole = graph.classes.whole
         self.tiles = list(graph.classes.coarsest)
@@ -148,7 +152,7 @@ class _Search:
             self.group_calls[n] = calls
 
     def _halved(self, c: int) -> int:
-        return self.graph.classes.dividing(c, halve_extent(self.tiles[c], self.steps[c], self.chunks[c]))
+        return halve_tile(self.graph.classes, c, self.tiles[c])
 
     def next_class(self) -> int | None:
         """Return the cheapest class among those that shrink the largest working set well; None at the end.

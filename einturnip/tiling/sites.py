@@ -14,6 +14,7 @@ Communication Operations in MPICH (2005), for the reduce-scatter.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -51,41 +52,52 @@ class Sites:
         self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
         for i, calls in assignment.flow.calls.items():
             site = np.zeros(math.prod(max(1, n) for n in self.calls[i].counts), np.int64)
-            if calls.keys:
-                site[self._flat(i, np.array(calls.keys, np.int64).reshape(len(calls.keys), -1))] = assignment.of[i]
+            keys = np.array(calls.keys, np.int64).reshape(len(calls.keys), len(self.calls[i].counts))
+            site[keys @ _strides(self.calls[i])] = assignment.of[i]
             self._site[i] = site
             self._readers[i] = assignment.flow.tensors[i].points, readers_of_atoms(assignment, i)
-        self._turn: dict[Key, int] = {}
 
     def of_tiles(self, node: int, part: Partitioning) -> Callable[[Key], int]:
         """Return a function that maps the key of a tile of ``part`` to its site."""
-        counts = self.calls[node].counts
-        strides = [math.prod(max(1, n) for n in counts[p + 1 :]) for p in range(len(counts))]
+        calls = self.calls[node]
         steps = [
-            (_containing(self.calls[node], part, p) * stride).tolist() for p, stride in enumerate(strides)
+            (_containing(calls, part, p) * stride).tolist() for p, stride in enumerate(_strides(calls).tolist())
         ]  # by label and tile along it
         site = self._site[node].tolist()
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
 
-    def owner(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> int:
-        """Return the site of ``group`` that combines the partial states of an output tile.
+    def alternating(self) -> CombiningSites:
+        """Return the choice of combining sites for one plan, which no other plan changes."""
+        return CombiningSites(self)
 
-        Sites that read the tile are preferred; successive tiles of a group alternate among its sites.
-        """
+    def combining(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> tuple[int, ...]:
+        """Return the sites of ``group`` that may combine an output tile: its readers, else all."""
         points, readers = self._readers[node]
         row = 0
         for (lo, hi), ends in zip(box, points, strict=True):
             row = row * (len(ends) - 1) + int(np.searchsorted(ends, (lo + hi) // 2, side="right")) - 1
         reading = [s for s in group if readers[row, s]] if len(readers) else []
-        candidates = tuple(reading or group)
-        turn = self._turn[candidates] = self._turn.get(candidates, -1) + 1
-        return candidates[turn % len(candidates)]
+        return tuple(reading or group)
 
-    def _flat(self, node: int, keys: Ints) -> Ints:
-        flat = np.zeros(len(keys), np.int64)
-        for p, n in enumerate(self.calls[node].counts):
-            flat = flat * max(1, n) + keys[:, p]
-        return flat
+
+class CombiningSites:
+    """The sites that combine the partial states of one plan: those of a group alternate."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.sites = sites
+        self._tiles: Counter[tuple[int, ...]] = Counter()  # by group, given so far
+
+    def next_site(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> int:
+        """Return the site of the next output tile of ``group``."""
+        candidates = self.sites.combining(node, box, group)
+        self._tiles[candidates] += 1
+        return candidates[(self._tiles[candidates] - 1) % len(candidates)]
+
+
+def _strides(calls: Partitioning) -> Ints:
+    """Return the strides of the calls' keys in row-major order."""
+    counts = [max(1, n) for n in calls.counts]
+    return np.array([math.prod(counts[p + 1 :]) for p in range(len(counts))], np.int64)
 
 
 def _containing(calls: Partitioning, part: Partitioning, label: int) -> Ints:

@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 import einturnip as et
 from einturnip.compiler import PlannedProgram
+from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.report.sites import site_traffic, sites_json
+from einturnip.taskgraph.build import build
+from einturnip.tiling.build import lay_out
 from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
 from einturnip.tiling.sites import Sites, align
@@ -101,6 +105,16 @@ def test_reproducible_results_do_not_depend_on_the_number_of_sites() -> None:
         plan = program.plan(data=data, device=device, arena="4MiB", workers=1, reproducible=True)
         digests.add(hashlib.sha256(dict(plan.run())["C"].tobytes()).hexdigest())
     assert len(digests) == 1
+
+
+def test_the_sites_that_combine_do_not_depend_on_plans_made_before() -> None:
+    graph = planned(*PROGRAMS["long sum"], 1, 4 << 20).graph
+    sites = Sites(graph, 3)
+    grouped = equivalence_classes(graph, align(label_classes(graph), sites))
+    halves = [max(1, n // 2) for n in grouped.classes.coarsest]  # four output tiles for three sites
+    decomposition = lay_out(grouped, halves, 4 << 20)
+    first, again = (build(decomposition, Machine(), sites=sites) for _ in range(2))
+    np.testing.assert_array_equal(first.value, again.value)
 
 
 def test_a_tile_size_divides_the_parts_of_all_sites() -> None:
