@@ -287,7 +287,7 @@ def _drop_pages(fd: int, nbytes: int) -> None:
 KERNELS = Cache(
     name="kernels",
     holds="machine code for the CPU, as object files",
-    key="LLVM IR, processor, compiler settings",
+    key="kernel spec, processor, source files of the code generator",
     folder="kernels",
     max_files=4096,
     max_nbytes=256 * MIB,

@@ -20,7 +20,6 @@ from einturnip.lang import compile_text, expressions, program
 from einturnip.lang.program import TypedProgram
 from einturnip.lang.source_text import normalize_newlines, read_text
 from einturnip.planner.codec import NotEncodable, PlanCodec
-from einturnip.planner.plan_store import version
 
 SUFFIX = ".program"
 # The packages of einturnip on which a compiled program depends.
@@ -66,7 +65,7 @@ def _entry(text: str, file: str) -> str | None:
     if PROGRAMS.path() is None:
         return None
     try:
-        digest_of_sources = version(_PACKAGES, package_data.folder("grammar"))
+        digest_of_sources = package_data.source_version(_PACKAGES, package_data.folder("grammar"))
     except (OSError, InternalError):
         return None
     return hashlib.sha256(repr((digest_of_sources, file, text)).encode()).hexdigest()[:40] + SUFFIX

@@ -1,7 +1,9 @@
-"""Locates the project's data folders, ``grammar`` and ``kernels``."""
+"""Locates the data folders ``grammar`` and ``kernels``, and tells versions of the sources apart."""
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -31,3 +33,20 @@ def folder(name: str) -> Path:
 def text(name: str, file: str) -> str:
     """The text of ``file`` in data folder ``name``."""
     return (folder(name) / file).read_text(encoding="utf-8")
+
+
+@cache
+def source_version(packages: tuple[str, ...], *more: Path) -> tuple[object, ...]:
+    """Sizes and modification times of the source files that a cached value depends on.
+
+    ``packages``: subpackages of einturnip; ``more``: other folders.
+    """
+    files, folders = [], [os.fspath(path) for path in (*(_PACKAGE / package for package in packages), *more)]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.name.endswith((".py", ".ein", ".lark", ".tables.json")):
+                status = entry.stat()
+                files.append((entry.path.removeprefix(f"{_PACKAGE}"), status.st_size, status.st_mtime_ns))
+            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                folders.append(entry.path)
+    return sys.version_info[:2], *sorted(files)

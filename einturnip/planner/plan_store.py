@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from einturnip import core
 from einturnip.caches import PLANS, DamagedEntry
+from einturnip.core.package_data import source_version
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
@@ -92,8 +89,9 @@ def plan_folder(graph: EinGraph, machine: Machine, *depends_on: object) -> PlanF
     if PLANS.path() is None:
         return None
     try:
+        version = source_version(_PACKAGES), np.__version__
         key = hashlib.sha256(
-            repr((FORMAT, version(_PACKAGES), machine.fingerprint, PLAN.digest(graph), depends_on)).encode()
+            repr((FORMAT, version, machine.fingerprint, PLAN.digest(graph), depends_on)).encode()
         ).hexdigest()[:40]
     except (NotEncodable, RecursionError):
         return None
@@ -189,21 +187,3 @@ def _measures(prediction: Prediction) -> tuple[int, int]:
 
 def _rank(prediction: Prediction) -> tuple[int, int]:
     return _PlanFileName(0, 0, *_measures(prediction)).rank()
-
-
-@lru_cache(maxsize=4)
-def version(packages: tuple[str, ...], *more: Path) -> tuple[object, ...]:
-    """Return a fingerprint of the source files that a cached value depends on.
-
-    It contains their sizes and modification times. ``packages``: subpackages of einturnip; ``more``: other folders.
-    """
-    root = os.path.dirname(os.path.dirname(core.__file__))
-    files, folders = [], [os.path.join(root, package) for package in packages] + [os.fspath(path) for path in more]
-    while folders:
-        for entry in os.scandir(folders.pop()):
-            if entry.name.endswith((".py", ".ein", ".lark", ".tables.json")):
-                status = entry.stat()
-                files.append((entry.path.removeprefix(root), status.st_size, status.st_mtime_ns))
-            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
-                folders.append(entry.path)
-    return sys.version_info[:2], np.__version__, *sorted(files)

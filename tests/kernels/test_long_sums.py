@@ -14,7 +14,7 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
-from einturnip.kernels.llvm.blocked_sums import BLOCK, block_sizes
+from einturnip.kernels.llvm.block_sizes import BLOCK, block_sizes
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.select import compile_kernel, compile_tile, prepare_kernels
 from einturnip.lang import compile_text

@@ -11,7 +11,7 @@ from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
-from einturnip.kernels.llvm import code_cache, memory, nest, row_nest
+from einturnip.kernels.llvm import code_cache, kernel_spec, memory, row_spec
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.select import compile_tile
 from einturnip.lang import compile_text
@@ -28,11 +28,13 @@ HEAD = "input X : f32[n, m]\ninput r : f32[n]\n"
 def _small_results(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A kilobyte is large."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    for module in (memory, nest, row_nest):
+    for module in (kernel_spec, memory, row_spec):
         monkeypatch.setattr(module, "STREAMED_NBYTES", 1024)
-    code_cache._source.cache_clear()
+    for cached in (kernel_spec._kernel_spec, row_spec.fuse_rows):
+        cached.cache_clear()
     yield
-    code_cache._source.cache_clear()
+    for cached in (kernel_spec._kernel_spec, row_spec.fuse_rows):
+        cached.cache_clear()
     code_cache.forget()
     select.forget()
 
@@ -55,7 +57,7 @@ def test_maps(equation: str) -> None:
     (node,) = [n for n in graph.nodes if isinstance(n, EinsumNode)]
     assert isinstance(node.einsum, Einsum)
     assert select.prepare_kernels([(node.einsum, "full")]) == 1
-    made = code_cache._source(select.kernel_spec(node.einsum, "full"))[1]  # type: ignore[arg-type]
+    made = code_cache._ir(select.kernel_spec(node.einsum, "full"))  # type: ignore[arg-type]
     assert "!nontemporal" in made and "sfence" in made
     kernel = compile_tile(node.einsum, node.einsum.bounds, "full")
     assert isinstance(kernel, MachineCodeKernel)
@@ -75,7 +77,7 @@ def test_maps(equation: str) -> None:
 def test_rows(name: str) -> None:
     region, operands = region_of(PROGRAMS[name], 21, 83)
     kernel = native(region)
-    assert "!nontemporal" in code_cache._source(kernel.run.row_spec)[1]
+    assert "!nontemporal" in code_cache._ir(kernel.run.row_spec)
     expected, _ = ran(region, operands, kernel.fallback)
     for offset, spare in ((0, 13), (0, 0), (5, 3)):
         out, _ = ran(region, operands, kernel, lying((21, 83), offset, spare))

@@ -58,7 +58,7 @@ class PrimitiveGraph:
     """Nodes with arguments first; adding an existing node returns its id."""
 
     nodes: list[PrimitiveNode] = field(default_factory=list)
-    _ids: dict[PrimitiveNode, int] = field(default_factory=dict)
+    _ids: dict[PrimitiveNode, int] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, node: int) -> PrimitiveNode:
         return self.nodes[node]

@@ -1,11 +1,6 @@
-"""Blocks of partial sums: the rounding error of a sum grows with the logarithm of its length.
+"""Loops that sum in blocks of partial sums.
 
-A register that has added n values in sequence is off by up to n/2 units in the last place. Here it adds at most
-``BLOCK`` values, then its sum is added to another register, which adds at most ``BLOCK`` such sums, and so on: log(n)
-levels of at most ``BLOCK`` additions each. The levels are loops around the same innermost body, so they cost only a few
-additions a block.
-
-Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 4.2.
+The levels of ``block_sizes`` are loops around the same innermost body, so they cost only a few additions a block.
 """
 
 from __future__ import annotations
@@ -16,26 +11,7 @@ from einturnip.kernels.llvm.folds import State
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 from einturnip.kernels.llvm.values import flat, like_states
 
-BLOCK = 64  # additions in a row; half of it bounds the error of a level, in units in the last place
 Span = tuple[IrValue, IrValue, int]  # begin, end, step
-
-
-def block_sizes(steps: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return, by label of a loop nest, the steps of each level of blocks, smallest first.
-
-    ``steps``: the maximum steps of each label, outermost first. They count as the next power of two, so that nests of
-    similar size share their code.
-    """
-    chain, found = 1, []
-    for count in reversed(steps):
-        sizes, size, left = [], 1, 1 << max(0, count - 1).bit_length()
-        while chain * left > BLOCK:
-            each = BLOCK // chain
-            size, left, chain = size * each, -(-left // each), 1
-            sizes.append(size)
-        chain *= left
-        found.append(tuple(sizes))
-    return found[::-1]
 
 
 def sum_in_blocks(

@@ -1,10 +1,11 @@
-"""Cache of machine code by its LLVM IR and the processor: on disk between runs, in memory within one."""
+"""Cache of machine code, on disk between runs and in memory within one; keyed by kernel spec."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import hashlib
+import os
 import platform
 import struct
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TypeAlias, assert_never
 
 from einturnip.caches import KERNELS, DamagedEntry
+from einturnip.core.canonical import canonical_text
+from einturnip.core.package_data import source_version
 from einturnip.kernels.llvm import compiler, elf
 from einturnip.kernels.llvm.command_list import CommandListExecutor, command_list_ir
 from einturnip.kernels.llvm.kernel import Function
@@ -40,6 +43,7 @@ Code: TypeAlias = (
     | PeakLoop
 )
 _NAME = "kernel"
+_GENERATOR = ("ir", "kernels/expr", "kernels/llvm")  # the packages on which code depends
 _COMPILE_SECONDS = 120.0  # time limit of the compiler's process in seconds, so that it cannot block a run forever
 _loaded: dict[str, Function] = {}
 _failed: set[str] = set()
@@ -55,12 +59,12 @@ def prepare(specs: Iterable[Code]) -> int:
 
     Code that cannot be compiled or loaded is left out: NumPy computes those kernels.
     """
-    required = dict(map(_source, specs))
+    required = {_key(spec): spec for spec in specs}
     before = len(_loaded)
     missing = {
-        k: text for k, text in required.items() if k not in _loaded and k not in _failed and not _load_from_disk(k)
+        k: spec for k, spec in required.items() if k not in _loaded and k not in _failed and not _load_from_disk(k)
     }
-    made = _compile(missing) if missing and available() else {}
+    made = _compile({k: _ir(spec) for k, spec in missing.items()}) if missing and available() else {}
     for key in missing:
         if key not in made or not _load(key, made[key]):
             _failed.add(key)
@@ -71,13 +75,13 @@ def prepare(specs: Iterable[Code]) -> int:
 
 def load_compiled(specs: Iterable[Code]) -> int:
     """Load those of these kernels whose code is on disk; return how many are newly loaded."""
-    required = dict.fromkeys(_source(spec)[0] for spec in specs)
+    required = dict.fromkeys(map(_key, specs))
     return sum(_load_from_disk(key) for key in required if key not in _loaded and key not in _failed)
 
 
 def is_missing(spec: Code) -> bool:
     """Return whether a kernel's code is not loaded and might still be compiled."""
-    key = _source(spec)[0]
+    key = _key(spec)
     return key not in _loaded and key not in _failed
 
 
@@ -88,7 +92,7 @@ def ready() -> bool:
 
 def find(spec: Code) -> Function | None:
     """Return the function of a kernel if its code is loaded."""
-    return _loaded.get(_source(spec)[0])
+    return _loaded.get(_key(spec))
 
 
 def forget() -> None:
@@ -98,50 +102,62 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=1024)
-def _source(spec: Code) -> tuple[str, str]:
-    """Return the name of a kernel's object file, a hash of IR and processor, and its LLVM IR."""
-    match spec:
-        case KernelSpec() if spec.packing is not None:
+def _key(spec: Code) -> str:
+    """Return the name of a kernel's object file, without its suffix."""
+    return hashlib.sha256(f"{_target()}\n{canonical_text(_without_extents(spec))}".encode()).hexdigest()[:40]
+
+
+def _without_extents(spec: Code) -> Code:
+    """Return what a kernel's code depends on, so that kernels of other sizes share it."""
+    return spec.without_extents() if isinstance(spec, KernelSpec | FusedRowSpec) else spec
+
+
+def _ir(spec: Code) -> str:
+    """Return the LLVM IR of a kernel."""
+    match _without_extents(spec):
+        case KernelSpec() as kernel if kernel.packing is not None:
             from einturnip.kernels.llvm.packed_nest import packed_function
 
-            text = packed_function(spec, _NAME)
-        case KernelSpec():
+            return packed_function(kernel, _NAME)
+        case KernelSpec() as kernel:
             from einturnip.kernels.llvm.nest import function
 
-            text = function(spec, _NAME)
-        case FusedRowSpec():
+            return function(kernel, _NAME)
+        case FusedRowSpec() as row:
             from einturnip.kernels.llvm.row_nest import fused_row_function
 
-            text = fused_row_function(spec, _NAME)
-        case ProductSpec():
+            return fused_row_function(row, _NAME)
+        case ProductSpec() as product:
             from einturnip.kernels.llvm.pack_loops import multiply_function
 
-            text = multiply_function(spec, _NAME)
+            return multiply_function(product, _NAME)
         case CommandListExecutor():
-            text = command_list_ir(_NAME)
+            return command_list_ir(_NAME)
         case ParallelForCode():
-            text = parallel_for_ir(_NAME)
+            return parallel_for_ir(_NAME)
         case RowTakeCode():
-            text = take_rows_ir(_NAME)
-        case ScatterCode():
-            text = scatter_function(spec, _NAME)
-        case PeakLoop():
-            text = peak_function(spec, _NAME)
-        case _:
-            assert_never(spec)
-    return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text
+            return take_rows_ir(_NAME)
+        case ScatterCode() as scatter:
+            return scatter_function(scatter, _NAME)
+        case PeakLoop() as peak:
+            return peak_function(peak, _NAME)
+        case unknown:
+            assert_never(unknown)
 
 
 @lru_cache(maxsize=1)
-def _processor() -> str:
-    """Return a hash of the processor's model, its features and the compiler's settings."""
+def _target() -> tuple[object, ...]:
+    """Return what all code depends on: the processor's model and features, and the code generator."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     lines_of = [next((line for line in lines if line.startswith(word)), "") for word in ("model name", "flags")]
-    settings = Path(compiler.__file__).read_bytes()
-    return hashlib.sha256("\n".join([*lines_of, platform.machine()]).encode() + settings).hexdigest()
+    try:
+        generator = source_version(_GENERATOR)
+    except OSError:  # the sources are not files; no other process may use this code
+        generator = (os.urandom(16),)
+    return platform.machine(), lines_of, generator
 
 
 def _load_from_disk(key: str) -> bool:

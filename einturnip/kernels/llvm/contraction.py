@@ -17,8 +17,8 @@ from einturnip.kernels.blas.small_products import general_ns, multiplied_ns
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import unit
 from einturnip.kernels.llvm.kernel import Function
+from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES
 from einturnip.kernels.llvm.loop_order import LEFT, OUT, Strides, by_strides, merged_labels, squares
-from einturnip.kernels.llvm.memory import STREAMED_NBYTES
 from einturnip.kernels.llvm.pack_loops import LISTS, PLACES, WORDS, PackedBlocks, max_transposed_columns
 from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec
 from einturnip.kernels.llvm.processor import scales_in_vectors

@@ -16,6 +16,8 @@ from einturnip.kernels.llvm.primitives import extremum
 State = tuple[IrValue, ...]
 # Folding a value twice changes nothing, so an interrupted fold can start again.
 IDEMPOTENT = frozenset({"max", "min", "any", "all", "argmax", "argmin"})
+INDEXED = frozenset({"argmax", "argmin"})  # the state includes the index of its value
+COUNTING = INDEXED | {"mean"}  # the result depends on the sizes of the aggregated labels
 KNOWN = frozenset({"sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp"})
 
 
@@ -32,14 +34,9 @@ class VectorFold:
         return (self.dtype, *(d.accumulator for d in self.aggregation.state[1:]))
 
     @property
-    def rounds(self) -> bool:
-        """Whether each step rounds, so that long folds have to use blocks of partial results."""
-        return self.op in ("sum", "mean", "logsumexp") and self.dtype.is_float
-
-    @property
     def indexed(self) -> bool:
         """Whether the state includes the index of its value."""
-        return self.op in ("argmax", "argmin")
+        return self.op in INDEXED
 
     def empty(self, width: int) -> State:
         """Return the state of an empty range."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from einturnip.ir.dtypes import F32, I64, DType
 from einturnip.ir.einsum import Einsum, labels_read
 from einturnip.ir.scalar import Scalar
-from einturnip.kernels.expr.fold import finalized, value_type
+from einturnip.kernels.expr.fold import finalized, rounds_off, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.llvm import folds
+from einturnip.kernels.llvm.block_sizes import block_sizes
 from einturnip.kernels.llvm.pack_plan import PackPlan, is_smooth, packed
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 from einturnip.kernels.protocol import Mode
 
+STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
 _MAX_NODES = 160  # of a join's graph; NumPy computes larger joins
 _MIN_VECTOR = 8  # minimum points along the vector label
 _SIMPLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 _SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
 _MIN_SWEPT = 256  # minimum outputs in a row for a sweep
+_MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,9 @@ class KernelSpec:
     that are contiguous along the first label of the tile instead, which are transposed in registers. ``swept``: the
     label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
     ``repeatable``: a call may start again from the beginning. ``compares``: INVALID may come from a comparison with
-    NaN. ``packing``: how operands are packed, where each of their values serves a whole register tile.
+    NaN. ``packing``: how operands are packed, where each of their values serves a whole register tile. ``blocks``: by
+    aggregated label, outermost first, the sizes of blocks of partial sums in steps. ``streams``: the result is so large
+    that it bypasses the cache.
     """
 
     einsum: Einsum
@@ -48,6 +54,8 @@ class KernelSpec:
     compares: bool
     swept: int = -1
     packing: PackPlan | None = None
+    blocks: tuple[tuple[int, ...], ...] = ()
+    streams: bool = False
 
     @property
     def n_labels(self) -> int:
@@ -63,6 +71,20 @@ class KernelSpec:
     def out_dtypes(self) -> tuple[DType, ...]:
         """Types of the tensors that are written."""
         return self.einsum.state_dtypes if self.mode == "accumulate" else (self.einsum.dtype,)
+
+    @property
+    def folding(self) -> bool:
+        """Whether values are aggregated."""
+        return self.einsum.aggregation is not None and self.mode != "finalize"
+
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """The aggregated labels in loop order, outermost first; the vector label is the innermost."""
+        return walked(self.einsum, self.vector)
+
+    def without_extents(self) -> KernelSpec:
+        """Return the spec without the sizes that its code does not depend on."""
+        return replace(self, einsum=without_extents(self.einsum))
 
     @property
     def scratch_nbytes(self) -> int:
@@ -111,7 +133,36 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
         tile = (packing.row, packing.height), (vector, 1)
     swept = _swept(einsum, mode, tile, vector)
     tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
-    return KernelSpec(einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept, packing)
+    blocks = _blocks_of_sums(einsum, vector, width, tile) if folding else ()
+    nbytes = einsum.dtype.itemsize
+    streams = not folding and math.prod(einsum.shape) * nbytes >= STREAMED_NBYTES and width * nbytes >= _MIN_LINE
+    return KernelSpec(
+        einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept, packing, blocks, streams
+    )
+
+
+def without_extents(einsum: Einsum) -> Einsum:
+    """Return an einsum of size 0, except along labels whose values the aggregation counts."""
+    counts = einsum.aggregation is not None and einsum.aggregation.op in folds.COUNTING
+    bounds = tuple(n if counts and p in einsum.aggregated else 0 for p, n in enumerate(einsum.bounds))
+    return replace(einsum, labels=("",) * len(einsum.labels), bounds=bounds, shapes=())
+
+
+def walked(einsum: Einsum, vector: int) -> tuple[int, ...]:
+    """Return the aggregated labels in loop order, outermost first; the vector label is the innermost."""
+    labels = tuple(p for p in einsum.aggregated if p != vector)
+    return (*labels, vector) if vector >= einsum.n_out else labels
+
+
+def _blocks_of_sums(
+    einsum: Einsum, vector: int, width: int, tile: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of blocks of partial sums, in steps, of each aggregated label in loop order."""
+    labels = walked(einsum, vector)
+    if einsum.aggregation is None or not rounds_off(einsum.aggregation):
+        return ((),) * len(labels)
+    lanes = {p: n * (width if p == vector else 1) for p, n in tile}
+    return tuple(block_sizes([-(-einsum.bounds[p] // lanes.get(p, 1)) for p in labels]))
 
 
 class _Leaves:

@@ -21,7 +21,6 @@ class OutputLoops(NodeValues):
     ``order``: nodes, arguments first. ``within``: by label, the range of the current strip. ``first``: whether a tile
     initialises its outputs, else it is combined with them. ``partial``: rows of partial results of a sweep, the
     innermost level's first. ``merged``: the row that tiles combine with their outputs instead of folding operands.
-    ``blocks``: by aggregated label, the sizes of its blocks of partial sums.
     """
 
     order: list[int]
@@ -29,7 +28,6 @@ class OutputLoops(NodeValues):
     first: IrValue
     partial: list[Place]
     merged: Place | None
-    blocks: list[tuple[int, ...]]
 
     def _tile(self) -> None:
         """Write one register tile."""
@@ -131,7 +129,7 @@ class OutputLoops(NodeValues):
         """Allocate a row of partial sums on the stack for each level of blocks, as long as a strip."""
         itemsize = self.spec.out_dtypes[0].itemsize
         steps = [IrValue(str(itemsize * (p == self.vector)), "i64", 0) for p in range(self.n)]
-        for _ in range(sum(map(len, self.blocks))):
+        for _ in range(sum(map(len, self.spec.blocks))):
             row = self.code.make(f"alloca [{STRIP_NBYTES} x i8], align 64", "ptr", 0)
             self.partial.append((row, steps))
 
@@ -160,8 +158,8 @@ class OutputLoops(NodeValues):
         Whole rows are read in memory order. ``first``: whether nothing has been folded yet. ``places``: by level the
         address of its states; the last is the result.
         """
-        sizes = self.blocks[labels[0] - self.n_out]
-        inner = sum(map(len, self.blocks[labels[0] - self.n_out + 1 :]))
+        sizes = self.spec.blocks[labels[0] - self.n_out]
+        inner = sum(map(len, self.spec.blocks[labels[0] - self.n_out + 1 :]))
         assert len(places) == inner + len(sizes) + 1
         self._sweep_blocks(labels, (_ZERO, self.extents[labels[0]]), sizes, first, places)
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
-from einturnip.kernels.llvm.kernel_spec import KernelSpec
+from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, KernelSpec
 from einturnip.kernels.llvm.primitives import convert
 
-STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
 METADATA = "!0 = !{i32 1}\n"  # referenced by non-temporal stores
 Coordinate = tuple[int, ...]
 Place = tuple[IrValue, list[IrValue]]

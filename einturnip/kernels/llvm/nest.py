@@ -6,22 +6,19 @@ else the bytes of the whole result; for each operand, then each output, its addr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.expr.fold import finalized
 from einturnip.kernels.expr.graph import PrimitiveGraph
-from einturnip.kernels.llvm.blocked_sums import Span, block_sizes, sum_in_blocks
+from einturnip.kernels.llvm.blocked_sums import Span, sum_in_blocks
 from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.loops import OutputLoops
-from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES, Coordinate, Place
+from einturnip.kernels.llvm.memory import METADATA, Coordinate, Place
 from einturnip.kernels.llvm.primitives import convert, write
 from einturnip.kernels.llvm.values import flat, like_states
-
-_MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
 
 
 def function(spec: KernelSpec, name: str) -> str:
@@ -45,7 +42,7 @@ class LoopNest(OutputLoops):
         n = spec.n_labels
         self.n = n
         self.order = reachable_nodes(self.graph, [spec.root])
-        self.folding = self.einsum.aggregation is not None and spec.mode != "finalize"
+        self.folding = spec.folding
         self.n_out = self.einsum.n_out
         self.counts = dict(spec.tile)  # of this body of the register tile
         self.within: dict[int, tuple[IrValue, IrValue]] = {}  # by label, the range of the current strip
@@ -61,25 +58,8 @@ class LoopNest(OutputLoops):
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(spec.out_dtypes))
         self.partial: list[Place] = []
         self.merged: Place | None = None
-        self.blocks: list[tuple[int, ...]] = self._blocks_of_sums()
         if spec.swept >= 0:
             self._make_partial_rows()
-
-    def _blocks_of_sums(self) -> list[tuple[int, ...]]:
-        """Return the sizes of blocks of partial sums, in steps, of each aggregated label in loop order."""
-        if not self.folding:
-            return []
-        assert self.einsum.aggregation is not None
-        labels = self._walked()
-        if not VectorFold(self.code, self.einsum.aggregation).rounds:
-            return [()] * len(labels)
-        lanes = {p: n * (self.width if p == self.vector else 1) for p, n in self.spec.tile}
-        return block_sizes([-(-self.einsum.bounds[p] // lanes.get(p, 1)) for p in labels])
-
-    def _walked(self) -> list[int]:
-        """Return the aggregated labels, outermost first; the vector label is the innermost."""
-        labels = [p for p in range(self.n_out, self.n) if p != self.vector]
-        return [*labels, self.vector] if self.vector >= self.n_out else labels
 
     # --- the nest -----------------------------------------------------------------------------------------------------
 
@@ -87,7 +67,7 @@ class LoopNest(OutputLoops):
         """Write all loops."""
         labels = [p for p in range(self.n_out) if p not in self.counts]
         nbytes = self.spec.out_dtypes[0].itemsize
-        if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _MIN_LINE:
+        if not self.spec.streams:
             self._outer(labels)
         else:
             out, total = self.outs[0], self._result_nbytes()
@@ -137,7 +117,7 @@ class LoopNest(OutputLoops):
                 self._settle(fold, c, state)
             return
         states = [fold.empty(self.width) for _ in coordinates]
-        states = self._fold(fold, self._walked(), coordinates, states)
+        states = self._fold(fold, self.spec.walked, coordinates, states)
         if self.vector >= self.n_out:
             coordinates, states = self._across(fold, coordinates, states)
         for coordinate, state in zip(coordinates, states, strict=True):
@@ -178,7 +158,7 @@ class LoopNest(OutputLoops):
         def inside(span: Span, carried: list[State]) -> list[State]:
             return self._carry(fold, labels, coordinates, carried, span)
 
-        return sum_in_blocks(self.code, span, self.blocks[-len(labels)], states, empty, combine, inside)
+        return sum_in_blocks(self.code, span, self.spec.blocks[-len(labels)], states, empty, combine, inside)
 
     def _carry(
         self,

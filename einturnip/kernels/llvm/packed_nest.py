@@ -11,8 +11,8 @@ from functools import partial
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.ir import IrValue, element
-from einturnip.kernels.llvm.kernel_spec import KernelSpec
-from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES
+from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, KernelSpec
+from einturnip.kernels.llvm.memory import METADATA
 from einturnip.kernels.llvm.nest import LoopNest
 from einturnip.kernels.llvm.pack_plan import CHUNK, COLUMN_VECTORS
 from einturnip.kernels.llvm.values import flat, like_states

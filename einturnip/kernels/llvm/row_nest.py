@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.expr.fold import finalized
 from einturnip.kernels.expr.graph import PrimitiveGraph
-from einturnip.kernels.llvm.blocked_sums import Span, block_sizes, sum_in_blocks
+from einturnip.kernels.llvm.blocked_sums import Span, sum_in_blocks
 from einturnip.kernels.llvm.extremum import QuietExtremum
 from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.functions import MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
-from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES, Coordinate
+from einturnip.kernels.llvm.memory import METADATA, Coordinate
 from einturnip.kernels.llvm.primitives import write
-from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowStage, is_heavy
+from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowStage
 from einturnip.kernels.llvm.values import NodeValues, flat, like_states
 
 Leaf = Callable[[list[dict[int, int]], list[State]], list[State]]
@@ -87,10 +87,7 @@ class FusedRowNest(NodeValues):
         stage = next((s for s in stages if any(spec.members[k].out == number for k in s.stores)), None)
         if number < 0 or stage is None:
             return None
-        tensor = spec.tensors[number]
-        size = tensor.dtype.itemsize
-        large = math.prod(spec.bounds[p] for p in tensor.labels) * size >= STREAMED_NBYTES
-        if not large or stage.vector not in tensor.labels:
+        if not self.row_spec.streams or stage.vector not in spec.tensors[number].labels:
             return None
         return stage if all(t != number for s in stages for _, t in s.keeps) else None
 
@@ -162,28 +159,13 @@ class FusedRowNest(NodeValues):
                     self._scale(stage.scaled, coordinate)
             return made
 
-        light = not is_heavy(self.graph, nodes)
-        count = 1 if along or not stage.inner else 4 if light else 2
-        self.running = [fold for _ in range(count) for fold in folds]
-        self.blocks = self._blocks_of_sums(stage, folds, count)
-        states = self._walk(stage.inner, [fold.empty(self.width) for fold in self.running], leaf, count, nodes)
+        self.running = [fold for _ in range(stage.unrolled) for fold in folds]
+        self.blocks = dict(zip(stage.inner, stage.blocks, strict=True))
+        states = self._walk(stage.inner, [fold.empty(self.width) for fold in self.running], leaf, stage.unrolled, nodes)
         for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
             mine = states[i :: len(folds)]
             self._settle(fold, k, mine if along else [self._across(fold, mine)])
         self.vector = outer
-
-    def _blocks_of_sums(
-        self, stage: RowStage, folds: Sequence[VectorFold | QuietExtremum], count: int
-    ) -> dict[int, tuple[int, ...]]:
-        """Return, by label of the stage, the sizes of blocks of partial sums in steps.
-
-        They are empty if no fold rounds.
-        """
-        if not any(isinstance(fold, VectorFold) and fold.rounds for fold in folds):
-            return dict.fromkeys(stage.inner, ())
-        steps = {p: self.width * count if p == stage.vector else 1 for p in stage.inner}
-        sizes = block_sizes([-(-self.row_spec.spec.bounds[p] // n) for p, n in steps.items()])
-        return dict(zip(stage.inner, sizes, strict=True))
 
     def _in_blocks(
         self, label: int, span: Span, states: list[State], inside: Callable[[Span, list[State]], list[State]]

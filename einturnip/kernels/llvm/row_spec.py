@@ -7,17 +7,21 @@ cache from its first stage to its last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from einturnip.ir.dtypes import F32, F64, DType
 from einturnip.ir.einsum import Access, Einsum, labels_read
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.assemble import reachable_nodes
+from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
+from einturnip.kernels.llvm.block_sizes import block_sizes
+from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, without_extents
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 
 MAX_NODES = 240
@@ -75,7 +79,8 @@ class RowSpec:
 class RowStage:
     """One pass over a row along ``inner`` labels, vectors along the last: members to fold and to store.
 
-    ``scaled``: (tensor, member, coefficient) of another action's state that is multiplied by a factor.
+    ``scaled``: (tensor, member, coefficient) of another action's state that is multiplied by a factor. ``unrolled``:
+    vectors per iteration. ``blocks``: by inner label, the sizes of blocks of partial sums in steps.
     """
 
     inner: tuple[int, ...]
@@ -84,13 +89,16 @@ class RowStage:
     stores: tuple[int, ...] = ()
     scaled: tuple[int, int, float] | None = None
     keeps: tuple[tuple[int, int], ...] = ()  # (node, tensor): computed here, read again by a later stage
+    unrolled: int = 1
+    blocks: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class FusedRowSpec:
     """All that the code of a row kernel depends on.
 
-    ``roots``: each member's node; ``rows``: the labels that every stage has.
+    ``roots``: each member's node; ``rows``: the labels that every stage has. ``streams``: the result is so large that
+    it bypasses the cache if it is stored contiguously.
     """
 
     spec: RowSpec
@@ -100,6 +108,12 @@ class FusedRowSpec:
     vector: int  # the vector label if it is one of the rows, else -1
     width: int
     stages: tuple[RowStage, ...]
+    streams: bool
+
+    def without_extents(self) -> FusedRowSpec:
+        """Return the spec without the sizes that its code does not depend on."""
+        members = tuple(replace(m, einsum=without_extents(m.einsum)) for m in self.spec.members)
+        return replace(self, spec=replace(self.spec, bounds=(0,) * len(self.spec.bounds), members=members))
 
     @property
     def reads(self) -> tuple[frozenset[int], ...]:
@@ -164,7 +178,8 @@ def fuse_rows(spec: RowSpec) -> FusedRowSpec | None:
         stages = _stages(spec, graph, roots, rows, along) if along < 0 or spec.bounds[along] >= _MIN_VECTOR else None
         if stages is not None:
             rows = (*(p for p in rows if p != along), *((along,) if along >= 0 else ()))
-            return FusedRowSpec(spec, graph, tuple(roots), rows, along, width, stages)
+            stages = tuple(_in_blocks(spec, graph, roots, stage, along, width) for stage in stages)
+            return FusedRowSpec(spec, graph, tuple(roots), rows, along, width, stages, _is_large(spec))
     return None
 
 
@@ -258,6 +273,27 @@ def _placed(
     return RowStage(inner, best, stage.folds, stage.stores, stage.scaled)
 
 
+def _in_blocks(
+    spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], stage: RowStage, along: int, width: int
+) -> RowStage:
+    """Return the stage with its unrolling, and with blocks of partial sums if a fold rounds."""
+    nodes = reachable_nodes(graph, [roots[k] for k in (*stage.folds, *stage.stores)])
+    unrolled = 1 if along >= 0 or not stage.inner else 2 if any(graph[k].op in _HEAVY for k in nodes) else 4
+    aggregations = [spec.members[k].einsum.aggregation for k in stage.folds]
+    steps = {p: width * unrolled if p == stage.vector else 1 for p in stage.inner}
+    sizes: list[tuple[int, ...]] = [()] * len(steps)
+    if any(a is not None and rounds_off(a) for a in aggregations):
+        sizes = block_sizes([-(-spec.bounds[p] // n) for p, n in steps.items()])
+    return replace(stage, unrolled=unrolled, blocks=tuple(sizes))
+
+
+def _is_large(spec: RowSpec) -> bool:
+    """Return whether the result is so large that the caches could not keep it."""
+    tensor = spec.tensors[spec.result]
+    nbytes = math.prod(spec.bounds[p] for p in tensor.labels) * tensor.dtype.itemsize
+    return spec.result >= 0 and nbytes >= STREAMED_NBYTES
+
+
 def _touched(
     spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], stage: RowStage, stores: bool = True
 ) -> Iterator[int]:
@@ -313,8 +349,3 @@ def _keeping(
 def _reads(graph: PrimitiveGraph, roots: Sequence[int], stages: Sequence[RowStage]) -> set[int]:
     nodes = reachable_nodes(graph, list(roots))
     return {p for k in nodes if graph[k].op == "input" and isinstance(p := graph[k].payload, int)}
-
-
-def is_heavy(graph: PrimitiveGraph, nodes: Sequence[int]) -> bool:
-    """Return whether any of the nodes takes many instructions."""
-    return any(graph[k].op in _HEAVY for k in nodes)
