@@ -13,8 +13,8 @@ from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import resident_nbytes
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
-from einturnip.planner.budget import Budget
-from einturnip.planner.multi_program import SharedMemory, plan_together
+from einturnip.planner.budget import Budget, PlanningMemory
+from einturnip.planner.multi_program import plan_together
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict
 from einturnip.runtime.host.compilation import has_room
@@ -66,7 +66,7 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
     names = [part.name for part in parts]
     targets = {f"{p.name}.{name}": target for p in parts for name, target in p.targets.items()}
     sources = {f"{p.name}.{name}": source for p in parts for name, source in p.sources.items()}
-    shared, machine = SharedMemory(memory, options.arena), separate_plans[0].machine
+    shared, machine = PlanningMemory(memory, options.arena), separate_plans[0].machine
     stored_outputs = tiers(targets)
     memgraph = plan_together(
         [a.memgraph for a in separate_plans], lower, names, shared, machine, frozenset(stored_outputs)

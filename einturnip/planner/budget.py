@@ -85,6 +85,27 @@ def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
 
 
+@dataclass(frozen=True, slots=True)
+class PlanningMemory:
+    """The memory that a plan may use, of the process or of the arena on each device. Units: bytes.
+
+    ``withheld``: part of ``memory`` that the plan must not use; negative for heap that planning reuses. ``base``: added
+    to ``memory`` in messages.
+    """
+
+    memory: int | None
+    arena: int | None
+    withheld: int = 0
+    base: int = 0
+
+    def available(self, resident: int, workers: int, plan: PlanSize) -> int:
+        """Return the arena bytes left in addition to a plan, with ``resident`` bytes of the process in use."""
+        if self.arena is not None:
+            return self.arena
+        assert self.memory is not None
+        return self.memory - self.withheld - overhead_nbytes(resident, workers, plan)
+
+
 def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
     """Return the bytes by which a run of this plan would exceed ``memory``; negative if it fits.
 

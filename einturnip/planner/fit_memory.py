@@ -1,90 +1,80 @@
-"""Places a plan again in a smaller arena if its run would exceed the memory limit."""
+"""Finds the best plan of a program whose run keeps the memory limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
 from einturnip.core.units import format_size
-from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import MIB, Budget, excess_nbytes, trim_heap
 from einturnip.planner.lower import NOISE
-from einturnip.planner.plan import LoweredPlan
 from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
-from einturnip.planner.variants import PlannedVariant
-from einturnip.runtime.scheduler.report import Prediction
+from einturnip.planner.request import GraphRequest, PlanRequest
+from einturnip.planner.variants import PlannedVariant, best_variant, plan_variant
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.search import Tiling
 
 # Resident memory is known up to some pages per processor, and extents are rounded up.
 MARGIN = MIB // 4
 
-Choose: TypeAlias = Callable[[EquivalenceClasses], Tiling]
 
-
-class SmallerPlan(Protocol):
-    """Plans a graph in ``withheld_nbytes`` less memory, at most ``max_arena`` of it for tiles.
-
-    The tiling is that of ``choose``, or the best.
-    """
-
-    def __call__(
-        self, graph: EinGraph, *, choose: Choose | None = ..., withheld_nbytes: int = ..., max_arena: int | None = ...
-    ) -> tuple[LoweredPlan, Prediction]: ...
-
-
-def fit_memory(
-    search: Callable[[], PlannedVariant],
-    memory: int | None,
-    began: int,
-    workers: int,
-    base_nbytes: int,
-    replan: SmallerPlan,
-) -> PlannedVariant:
-    """Return the plan that ``search`` finds or, if its run would not fit, a smaller one.
+def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
+    """Return the best plan over all variants or, if its run would not fit the memory, a smaller one.
 
     The search estimates the size of plans. Once a plan is made, the resident memory is measured, including the heap
     that the search left behind, so that a plan that is too large never runs. Then the same tiling is tried in a smaller
     arena, another search, and finally the plan with minimum memory: if that fits, nothing is refused, whatever the
     search proposed.
 
-    ``began``: resident bytes when planning began; ``base_nbytes``: added to ``memory`` in messages.
-
     Raises:
         CapacityError: no plan fits.
     """
-    made = search()
-    if memory is None:
-        return made
-    steps = [_same_tiling, _same_tiling, _another_plan, _minimum_plan]
-    while (excess := excess_nbytes(made.lowered.memgraph, memory, workers)) > 0 and steps:
-        graph, limit, tiles = made.graph, made.limit, class_tiles(made.lowered.decomposition)
-        max_arena = made.lowered.memgraph.peak_nbytes - excess - MARGIN
-        del made  # the last reference, so that the next plan is made in its memory
-        lowered = None
-        while lowered is None:
-            trim_heap()
-            # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
-            reused = resident_nbytes() - began
-            lowered = steps.pop(0)(replan, graph, tiles, max_arena, excess + MARGIN, reused)
-        made = PlannedVariant(graph, lowered[0], lowered[1], limit)
+    began, memory, workers = resident_nbytes(), request.memory, request.machine.workers
+    found: PlannedVariant | None = best_variant(request)
+    assert found is not None
+    if memory is None or request.options.arena is not None or request.options.replayed is not None:
+        return found
+    excess = excess_nbytes(found.lowered.memgraph, memory, workers)
+    for step in (_same_tiling, _same_tiling, _another_plan, _minimum_plan):
+        if excess <= 0:
+            break
+        if found is not None:
+            graph, limit, tiles = request.of_graph(found.graph), found.limit, class_tiles(found.lowered.decomposition)
+            max_arena = found.lowered.memgraph.peak_nbytes - excess - MARGIN
+            found = None  # the last reference, so that the next plan is made in its memory
+        trim_heap()
+        # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
+        reused = resident_nbytes() - began
+        try:
+            found = plan_variant(request, step(graph, tiles, max_arena, excess + MARGIN, reused), limit)
+        except CapacityError:
+            if step is _minimum_plan:
+                raise
+            continue
+        excess = excess_nbytes(found.lowered.memgraph, memory, workers)
+    assert found is not None
     if excess <= 0:
-        arena = min(made.lowered.budget.arena, made.lowered.memgraph.peak_nbytes - excess)
-        return replace(made, lowered=replace(made.lowered, budget=Budget(memory, arena)))
-    needed = -(-(memory + base_nbytes + excess + NOISE) // MIB) * MIB
+        arena = min(found.lowered.budget.arena, found.lowered.memgraph.peak_nbytes - excess)
+        return replace(found, lowered=replace(found.lowered, budget=Budget(memory, arena)))
+    stated = memory + request.options.base_nbytes
+    needed = -(-(stated + excess + NOISE) // MIB) * MIB
     raise CapacityError(
-        f"the program does not fit in {format_size(memory + base_nbytes)}; the minimum is {format_size(needed)}",
-        needed,
+        f"the program does not fit in {format_size(stated)}; the minimum is {format_size(needed)}", needed
     )
 
 
-def _same_tiling(
-    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
-) -> tuple[LoweredPlan, Prediction] | None:
-    """Return the plan of the same tiling in ``bound`` bytes; None if a kernel needs more."""
+Step: TypeAlias = Callable[[GraphRequest, tuple[int, ...], int, int, int], GraphRequest]
+"""Returns the request for a smaller plan.
+
+Its arguments are the request and the tile extents of the plan that does not fit, the arena to use, the bytes in excess,
+and the bytes of heap that the next search reuses."""
+
+
+def _same_tiling(graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int) -> GraphRequest:
+    """Return the request for the same tiling in ``max_arena`` bytes; it is refused if a kernel needs more."""
 
     def choose(grouped: EquivalenceClasses) -> Tiling:
         tiling = tiling_from_extents(grouped, tiles)
@@ -92,28 +82,18 @@ def _same_tiling(
             raise CapacityError("a tile's kernel needs more", tiling.working_set)
         return tiling
 
-    try:
-        return replan(graph, choose=choose, withheld_nbytes=-reused, max_arena=max_arena)
-    except CapacityError:
-        return None
+    return replace(graph, choose=choose, memory=replace(graph.memory, withheld=-reused), max_arena=max_arena)
 
 
 def _another_plan(
-    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
-) -> tuple[LoweredPlan, Prediction] | None:
-    """Return the best plan in ``excess`` fewer bytes; None if there is none."""
-    try:
-        return replan(graph, withheld_nbytes=excess - reused)
-    except CapacityError:
-        return None
+    graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
+) -> GraphRequest:
+    """Return the request for the best plan in ``excess`` fewer bytes."""
+    return replace(graph, memory=replace(graph.memory, withheld=excess - reused))
 
 
 def _minimum_plan(
-    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
-) -> tuple[LoweredPlan, Prediction]:
-    """Return the plan with minimum memory.
-
-    Raises:
-        CapacityError: it is too large.
-    """
-    return replan(graph, withheld_nbytes=-reused, max_arena=0)
+    graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
+) -> GraphRequest:
+    """Return the request for the plan with minimum memory."""
+    return replace(graph, memory=replace(graph.memory, withheld=-reused), max_arena=0)

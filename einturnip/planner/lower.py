@@ -36,6 +36,7 @@ from einturnip.planner.budget import (
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.rematerialize import rematerialize
+from einturnip.planner.request import GraphRequest
 from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
@@ -70,31 +71,16 @@ MAX_TASKS = 4_000_000
 
 
 class PlanLowering:
-    """Lowers tilings of a graph within a limit: ``memory`` of the process, or an ``arena`` on each device.
+    """Lowers tilings of a requested graph within its memory. Units: bytes."""
 
-    Units: bytes. ``withheld_nbytes``: part of the memory that this plan must not use.
-    """
-
-    def __init__(
-        self,
-        grouped: EquivalenceClasses,
-        memory: int | None,
-        arena: int | None,
-        machine: Machine,
-        layouts: Mapping[int, FileLayout],
-        readable: frozenset[int],
-        ordered: bool,
-        sites: Sites | None = None,
-        withheld_nbytes: int = 0,
-    ) -> None:
-        self.grouped, self.arena, self.machine = grouped, arena, machine
-        self.memory, self._withheld = None if memory is None else memory - withheld_nbytes, withheld_nbytes
-        self.layouts, self.readable, self.ordered, self.sites = layouts, readable, ordered, sites
-        self.devices = 1 if sites is None else sites.count
+    def __init__(self, grouped: EquivalenceClasses, request: GraphRequest, sites: Sites | None = None) -> None:
+        self.grouped, self.request, self.sites = grouped, request, sites
+        self.machine, self.arena, stated = request.machine, request.memory.arena, request.memory.memory
+        self.memory = None if stated is None else stated - request.memory.withheld
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
-        self._sizes = _PlanSizes(grouped, layouts)
-        self._stated = self._planning_limit = memory
+        self._sizes = _PlanSizes(grouped, request.layouts)
+        self._stated = self._planning_limit = stated
         self._capacities: dict[int, int] = {}
         self._largest = 0
 
@@ -175,8 +161,8 @@ class PlanLowering:
         extra = 0 if self.arena is not None else max(0, self._began + SEARCH_NBYTES - self.resident)
         return max(best + extra, stated + 1), None
 
-    def refusal(self, needed: int, base_nbytes: int) -> CapacityError:
-        """Return the error that names the minimum; ``base_nbytes``: added to ``memory`` in messages."""
+    def refusal(self, needed: int) -> CapacityError:
+        """Return the error that names the minimum."""
         if self.arena is not None:
             return CapacityError(
                 f"the program does not fit an arena of {format_size(self.arena)}; the minimum is {needed} "
@@ -184,10 +170,10 @@ class PlanLowering:
                 needed,
             )
         assert self.memory is not None
-        withheld = base_nbytes + self._withheld
+        base, withheld = self.request.memory.base, self.request.memory.base + self.request.memory.withheld
         needed = -(-(needed + NOISE + withheld) // MIB) * MIB
         taken = self.resident + withheld
-        contents = "einturnip's modules and the results" if base_nbytes else "Python and its libraries"
+        contents = "einturnip's modules and the results" if base else "Python and its libraries"
         libraries = f" (of which {format_size(taken)} are {contents})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + withheld)}; the minimum is "
@@ -210,7 +196,7 @@ class PlanLowering:
             while tasks is None or capacity < needed_nbytes:
                 capacity, tasks = needed_nbytes, None
                 tasks = self._tasks(tiling, capacity)
-                needed_nbytes = min_capacity(tasks) if self.devices == 1 else capacity
+                needed_nbytes = min_capacity(tasks) if self.request.devices == 1 else capacity
             made = self._built(tasks, capacity)
         except TooLarge as error:
             return self._extrapolated(tiling, max(capacity, needed_nbytes), tasks, error), None
@@ -236,7 +222,9 @@ class PlanLowering:
     def _needed(self, plan: PlanSize, arena: int) -> int:
         """Return the memory for making a plan and for running it with ``arena`` bytes for tiles."""
         making = max(plan.tasks * MAKING_TASK_NBYTES, plan.nbytes - plan.ops * OP_NBYTES + plan.ops * MAKING_OP_NBYTES)
-        return max(arena + self._overhead(plan), self.resident + SEARCH_NBYTES + making)
+        return max(
+            arena + overhead_nbytes(self.resident, self.machine.workers, plan), self.resident + SEARCH_NBYTES + making
+        )
 
     def _by_formula(self, tiling: Tiling, ops_per_task: float = 1.0) -> int:
         plan = self._sizes(tiling)
@@ -256,14 +244,14 @@ class PlanLowering:
         return made
 
     def _tasks(self, tiling: Tiling, capacity: int) -> TaskGraph:
-        decomposition = lay_out(self.grouped, tiling.tiles, capacity)
+        request, decomposition = self.request, lay_out(self.grouped, tiling.tiles, capacity)
         limit = MAX_TASKS
         if self._planning_limit is not None:
             limit = max(0, self._planning_nbytes(self._sizes(tiling).tasks * MAKING_TASK_NBYTES) // MAKING_TASK_NBYTES)
         tasks = build_taskgraph(
-            decomposition, self.machine, min(limit, MAX_TASKS), self.ordered, self.layouts, self.sites
+            decomposition, self.machine, min(limit, MAX_TASKS), request.ordered, request.layouts, self.sites
         )
-        return tasks if self.devices == 1 else _on_devices(tasks, self.devices, self.machine)
+        return tasks if request.devices == 1 else _on_devices(tasks, request.devices, self.machine)
 
     def _built(self, tasks: TaskGraph, capacity: int, max_nbytes: int | None = None) -> MemGraph:
         max_ops = None
@@ -273,9 +261,11 @@ class PlanLowering:
             max_ops = (self._planning_nbytes(expected) - more) // MAKING_OP_NBYTES
             if max_ops < len(tasks):
                 raise TooLarge("making the plan takes more memory than there is")
-        if self.devices == 1 and (needed_nbytes := min_capacity(tasks)) > capacity:
+        if self.request.devices == 1 and (needed_nbytes := min_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {needed_nbytes} bytes at once", needed_nbytes)
-        made = build_memgraph(tasks, capacity, self.machine, self.readable, limits=PlanLimits(max_ops, max_nbytes))
+        made = build_memgraph(
+            tasks, capacity, self.machine, self.request.readable, limits=PlanLimits(max_ops, max_nbytes)
+        )
         self._capacities[id(made)] = capacity
         self._largest = max(self._largest, len(made))
         return made
@@ -293,13 +283,7 @@ class PlanLowering:
         return free
 
     def _available(self, plan: PlanSize) -> int:
-        if self.arena is not None:
-            return self.arena
-        assert self.memory is not None
-        return self.memory - self._overhead(plan)
-
-    def _overhead(self, plan: PlanSize) -> int:
-        return overhead_nbytes(self.resident, self.machine.workers, plan)
+        return self.request.memory.available(self.resident, self.machine.workers, plan)
 
 
 def _of_decoding(needed: int) -> str:

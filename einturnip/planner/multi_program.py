@@ -13,7 +13,7 @@ from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.multi_arena import ArenaParts
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.budget import overhead_nbytes, size_of
+from einturnip.planner.budget import PlanningMemory, size_of
 from einturnip.planner.io_lower_bound import TrafficBound
 from einturnip.planner.predict import predicted_seconds, processor_seconds, slots
 from einturnip.planner.ranking import predicted_cost
@@ -32,21 +32,6 @@ SEPARATE_FACTOR, GRANULE = 1 / 1.05, 4096
 
 Lower = Callable[[int, int], TaskGraph]
 """Returns the task graph of a program (by number) for an arena; raises CapacityError if it does not fit."""
-
-
-@dataclass(frozen=True)
-class SharedMemory:
-    """The memory of several programs: ``memory`` of the process, or ``arena`` for tiles. Units: bytes."""
-
-    memory: int | None
-    arena: int | None
-
-    def available(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
-        """Return the arena bytes left in addition to plans of these graphs."""
-        if self.arena is not None:
-            return self.arena
-        assert self.memory is not None
-        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, size_of(*graphs))
 
 
 @dataclass(frozen=True)
@@ -77,7 +62,7 @@ def plan_together(
     alone: Sequence[MemGraph],
     lower: Lower,
     names: Sequence[str],
-    shared: SharedMemory,
+    shared: PlanningMemory,
     machine: Machine,
     readable: frozenset[str],
 ) -> MemGraph:
@@ -89,11 +74,15 @@ def plan_together(
     Raises:
         CapacityError: not even that fits in addition to the plans themselves.
     """
+
+    def available(graphs: Sequence[TaskGraph]) -> int:
+        return shared.available(resident_nbytes(), machine.workers, size_of(*graphs))
+
     best: tuple[float, MemGraph] | None = None
     refused: CapacityError | None = None
-    for arrangement in _arrangements(alone, lower, shared.available([g.taskgraph for g in alone], machine)):
+    for arrangement in _arrangements(alone, lower, available([g.taskgraph for g in alone])):
         try:
-            found = arrangement.built(names, shared.available(arrangement.graphs, machine), machine, readable)
+            found = arrangement.built(names, available(arrangement.graphs), machine, readable)
         except CapacityError as error:
             if not arrangement.in_turns:
                 refused = error

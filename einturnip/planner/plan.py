@@ -6,22 +6,19 @@ every larger one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from einturnip.cost.machine import Machine
-from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import LARGE_PLAN, Budget, trim_heap
 from einturnip.planner.candidates import MAX_CALLS, MAX_GROUPS_BLOCKED, LazyTilings, TilingCandidates
 from einturnip.planner.compare import best_plan
 from einturnip.planner.lower import PlanLowering
+from einturnip.planner.request import GraphRequest
 from einturnip.tiling.build import label_classes
-from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
-from einturnip.tiling.file_layout import FileLayout, in_chunks
+from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.file_layout import in_chunks
 from einturnip.tiling.price import TilingPrices
-from einturnip.tiling.search import Tiling, successive_tilings
+from einturnip.tiling.search import successive_tilings
 from einturnip.tiling.types import Decomposition
 
 MAX_DEVICES_COMPARED = 16
@@ -48,57 +45,38 @@ class TooExpensive(Exception):
     """By formula, every plan of the graph costs more than the given limit."""
 
 
-def plan(
-    graph: EinGraph,
-    memory: int | None,
-    arena: int | None,
-    machine: Machine,
-    layouts: Mapping[int, FileLayout],
-    readable: frozenset[int] = frozenset(),
-    choose: Callable[[EquivalenceClasses], Tiling] | None = None,
-    ordered: bool = False,
-    devices: int = 1,
-    max_price: float = math.inf,
-    base_nbytes: int = 0,
-    withheld_nbytes: int = 0,
-    max_arena: int | None = None,
-) -> LoweredPlan:
-    """Return the best plan of a graph that fits the budget.
-
-    ``memory`` limits the process, or ``arena`` the tiles on each of ``devices``. ``layouts``: layouts of stored tensors
-    by node; ``readable``: outputs that can be read back. ``choose``: returns the one tiling to lower, instead of a
-    search; ``ordered``: states are summed in one order, whatever the walk. ``base_nbytes``: added to ``memory`` in
-    messages. ``withheld_nbytes``: part of the memory that the plan must not use. ``max_arena``: limit of the arena; 0
-    requests the plan with minimum memory.
+def plan(request: GraphRequest) -> LoweredPlan:
+    """Return the best plan of a graph that fits its memory.
 
     Raises:
         CapacityError: none fits; ``needed`` is the minimum budget of the kind given.
         TooExpensive: every tiling costs more than ``max_price`` by formula, so that none was lowered.
     """
+    graph, machine, layouts, choose = request.graph, request.machine, request.layouts, request.choose
     classes = label_classes(graph)
     sites = None
-    if devices > 1:
+    if request.devices > 1:
         from einturnip.tiling.sites import Sites, align
 
-        sites = Sites(graph, devices)
+        sites = Sites(graph, request.devices)
         classes = align(classes, sites) if choose is None else classes
     grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
-    lowering = PlanLowering(grouped, memory, arena, machine, layouts, readable, ordered, sites, withheld_nbytes)
+    lowering = PlanLowering(grouped, request, sites)
     tilings = LazyTilings(
         successive_tilings(grouped, machine, layouts, MAX_CALLS) if choose is None else iter([choose(grouped)])
     )
     price, seconds, best = 0.0, None, None
     found = None
     if choose is not None:
-        found = lowering.lower(tilings.coarsest, max_arena)
-    elif max_arena is None:
+        found = lowering.lower(tilings.coarsest, request.max_arena)
+    elif request.max_arena is None:
         prices = TilingPrices(grouped, machine, layouts, len(grouped.groups) <= MAX_GROUPS_BLOCKED)
         candidates = TilingCandidates(grouped, tilings, prices, lowering.available)
         cheapest = candidates.by_price()
         price = min(map(candidates.price, cheapest), default=0.0)
-        if price > max_price:
+        if price > request.max_price:
             raise TooExpensive
-        if devices > MAX_DEVICES_COMPARED:
+        if request.devices > MAX_DEVICES_COMPARED:
             found = next((memgraph for memgraph in map(lowering.lower, cheapest) if memgraph is not None), None)
         else:
             best = best_plan(candidates, lowering.lower, machine)
@@ -109,10 +87,10 @@ def plan(
         needed, found = lowering.min_budget(tilings.all())
         if found is None:
             lowering.release_memory()
-            raise lowering.refusal(needed, base_nbytes)
+            raise lowering.refusal(needed)
         found = lowering.with_recompute(found)
     lowering.release_memory()
-    budget = Budget(memory, lowering.available_beside(found))
+    budget = Budget(request.memory.memory, lowering.available_beside(found))
     return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
 
 

@@ -42,7 +42,7 @@ def test_more_tiles_than_a_state_takes(op: str, kind: str, devices: int, monkeyp
 def test_states_of_regions_are_combined(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put(monkeypatch, "cuda", [1e-3, 1e-6, 1.0], devices)
     monkeypatch.setattr(
-        variants, "_fused_or_not", lambda make, fused, unfused, *limits: variants._plan_variant(make, fused, None)
+        variants, "_fused_or_not", lambda r, made, *_: variants.plan_variant(r, r.of_graph(made.fused), None)
     )
     rows, columns = (2, 4) if devices == 1 else (1, 1)  # so that two devices divide the sum over m
     x, v = np.full((rows, 10_000), 0.1, np.float32), np.full((10_000, columns), 0.1, np.float32)

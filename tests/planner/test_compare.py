@@ -12,12 +12,13 @@ import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import compare, lower
-from einturnip.planner.budget import overhead_nbytes, size_of
+from einturnip.planner.budget import PlanningMemory, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import predicted_seconds
 from einturnip.planner.ranking import OP_SECONDS, min_task_seconds, predicted_cost
+from einturnip.planner.request import GraphRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
 from einturnip.tiling.build import label_classes
@@ -36,9 +37,8 @@ def graph_of(text: str, side: int = 2048) -> EinGraph:
 
 
 def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = None) -> PlanLowering:
-    return PlanLowering(
-        equivalence_classes(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False
-    )
+    request = GraphRequest(graph, PlanningMemory(memory, arena), MACHINE)
+    return PlanLowering(equivalence_classes(graph, label_classes(graph)), request)
 
 
 @given(st.sampled_from([PRODUCT, MAP]), st.integers(1, 6), st.floats(1.0, 8.0))

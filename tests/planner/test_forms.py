@@ -13,12 +13,22 @@ import pytest
 import einturnip as et
 from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
+from einturnip.cost.machine import Machine
+from einturnip.devices.choice import DeviceChoice
 from einturnip.eingraph.types import EinGraph
+from einturnip.planner import variants
+from einturnip.planner.budget import Budget
+from einturnip.planner.options import Options
 from einturnip.planner.plan import LoweredPlan
-from einturnip.planner.variants import PlannedVariant, _fused_or_not, _plan_variant
+from einturnip.planner.request import GraphRequest, PlanRequest
+from einturnip.planner.variants import PlannedVariant, Variants, _fused_or_not, plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
+
+
+def request_of(graph: EinGraph) -> PlanRequest:
+    return PlanRequest(graph, {}, {}, Options(arena=1 << 20), DeviceChoice(), Machine(), None, {})
 
 
 def test_an_order_whose_product_is_spilled_is_taken_where_it_is_faster() -> None:
@@ -71,7 +81,7 @@ def test_a_recorded_order_is_taken_again(tmp_path: Path, arena: str) -> None:
     assert first.tobytes() == again.tobytes()
 
 
-def test_what_a_refused_form_was_planned_with_is_freed() -> None:
+def test_what_a_refused_form_was_planned_with_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would stand beside what the next form is planned with: the error's frames hold it."""
 
     class Plan:
@@ -79,7 +89,7 @@ def test_what_a_refused_form_was_planned_with_is_freed() -> None:
 
     made = []
 
-    def planned(graph: EinGraph, max_price: float) -> tuple[LoweredPlan, Prediction]:
+    def planned(graph: GraphRequest) -> LoweredPlan:
         plan = Plan()
         made.append(weakref.ref(plan))
         try:
@@ -87,8 +97,10 @@ def test_what_a_refused_form_was_planned_with_is_freed() -> None:
         except CapacityError:
             raise CapacityError("it does not fit", 7) from None
 
+    monkeypatch.setattr(variants, "plan", planned)
+    request = request_of(EinGraph((), (), "p.ein"))
     with pytest.raises(CapacityError, match="it does not fit") as refused:
-        _plan_variant(planned, EinGraph((), (), "p.ein"), 5)
+        plan_variant(request, request.of_graph(request.graph), 5)
     assert refused.value.needed == 7 and made[0]() is None
 
 
@@ -113,16 +125,16 @@ def test_slow_fused_kernels_are_planned_only_after_unfused_ones(
     fused, unfused = EinGraph((), (), "fused"), EinGraph((), (), "unfused")
     seen = list[str]()
 
-    def planned(graph: EinGraph, _: float) -> Any:
-        seen.append(graph.program)
-        seconds = fused_plan if graph is fused else unfused_plan
+    def planned(request: PlanRequest, graph: GraphRequest, limit: int | None) -> PlannedVariant:
+        seen.append(graph.graph.program)
+        seconds = fused_plan if graph.graph is fused else unfused_plan
         if seconds is None:
             raise CapacityError("it does not fit", 7)
-        budget = SimpleNamespace(arena=1 << 20)
-        return SimpleNamespace(budget=budget, price=1.0), SimpleNamespace(seconds=seconds, link_bytes={})
+        lowered: Any = SimpleNamespace(budget=Budget(None, 1 << 20), price=1.0)
+        return PlannedVariant(graph.graph, lowered, Prediction(seconds, 0.0, {}, {}, {}), limit)
 
     kernels = {"fused": fused_kernels, "unfused": 1.0}
     monkeypatch.setattr("einturnip.planner.variants.min_seconds", lambda graph, _: kernels[graph.program])
-    machine: Any = SimpleNamespace(op_latency=1e-6, workers=2)
-    assert _fused_or_not(planned, fused, unfused, None, machine).graph.program == taken
+    monkeypatch.setattr(variants, "plan_variant", planned)
+    assert _fused_or_not(request_of(unfused), Variants(unfused, fused, None)).graph.program == taken
     assert seen == made

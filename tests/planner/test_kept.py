@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, note, settings
 
 import einturnip as et
-from einturnip import caches, compiler
+from einturnip import caches
 from einturnip.api import call_cache, plan_cache
 from einturnip.caches import DamagedEntry
 from einturnip.cli.main import run as command
@@ -22,7 +22,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.ir.dtypes import DType
 from einturnip.memgraph.check import check
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner import codec, plan_store
+from einturnip.planner import codec, plan_store, planner
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 
@@ -65,13 +65,13 @@ class Disk:
 def disk(tmp_path, monkeypatch):
     monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "plans"))
     monkeypatch.setattr(plan_store, "WORTH", 0.0)
-    found, searched = Disk(tmp_path / "plans"), compiler._search
+    found, searched = Disk(tmp_path / "plans"), planner.Planner._search
 
     def counted(*arguments: Any) -> Any:
         found.searched += 1
         return searched(*arguments)
 
-    monkeypatch.setattr(compiler, "_search", counted)
+    monkeypatch.setattr(planner.Planner, "_search", counted)
     found.anew()
     return found
 
@@ -253,8 +253,8 @@ def slower(planned, times, **more):
 
 def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
     """Budgets in any order: what a larger one was told before is forgotten once a smaller one does better."""
-    searched, times = compiler._search, {}
-    monkeypatch.setattr(compiler, "_search", lambda *a: slower(searched(*a), times[a[3].arena]))
+    searched, times = planner.Planner._search, {}
+    monkeypatch.setattr(planner.Planner, "_search", lambda p: slower(searched(p), times[p._request.options.arena]))
     program, data = et.compile(TEXT), X(300, 200)
     times |= {400 << 10: 3.0, 600 << 10: 50.0, 800 << 10: 9.0}
     for arena in (600 << 10, 400 << 10, 800 << 10, 600 << 10, 800 << 10, 400 << 10):
@@ -272,8 +272,8 @@ def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
 
 
 def test_a_plan_for_less_memory_is_not_taken_for_a_reproducible_run(disk, monkeypatch):
-    searched = compiler._search
-    monkeypatch.setattr(compiler, "_search", lambda *a: slower(searched(*a), a[3].arena))
+    searched = planner.Planner._search
+    monkeypatch.setattr(planner.Planner, "_search", lambda p: slower(searched(p), p._request.options.arena))
     program, data = et.compile(TEXT), X(300, 200)
     told = [program.plan(X=data, arena=n << 10, reproducible=True).prediction.seconds for n in (2000, 4000)]
     assert told[1] > told[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 from unittest import mock
 
@@ -26,9 +25,11 @@ from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
 from einturnip.memgraph import evaluate as memgraph_values
 from einturnip.planner import variants
+from einturnip.planner.budget import PlanningMemory
 from einturnip.planner.plan import plan
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.planner.predict import predict
+from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.storage.arrays import ArraySink, array_source
 from einturnip.taskgraph import build as taskgraph_build
@@ -86,7 +87,7 @@ def run(graph: EinGraph, inputs: dict[str, Array], arena: int) -> tuple[dict[str
     results = {name: np.zeros(node.shape, node.dtype.numpy) for name, node in nodes}
     sinks = {name: ArraySink(name, results[name], node.dtype) for name, node in nodes}
     options = Options(arena=arena, workers=2)
-    lowered = plan(graph, None, arena, MACHINE, {})
+    lowered = plan(GraphRequest(graph, PlanningMemory(None, arena), MACHINE))
     memgraph_check.check(lowered.memgraph)
     prediction = predict(lowered.memgraph, MACHINE, policy(options.policy))
     targets = {name: name for name in sinks}
@@ -122,7 +123,7 @@ def test_runs(case: int, tight: bool) -> None:
     graph, inputs = graph_of(made)
     if tight:
         with pytest.raises(CapacityError) as small:
-            plan(graph, None, 1, MACHINE, {})
+            plan(GraphRequest(graph, PlanningMemory(None, 1), MACHINE))
         agrees(made, run(graph, inputs, small.value.needed)[0])
     else:
         agrees(made, run(graph, inputs, 16 << 20)[0])
@@ -176,10 +177,8 @@ def fuse_all(graph: EinGraph, forms: EinsumInterner, memory: int | None, rows: b
     return fuse(graph, forms, memory, 0, rows)
 
 
-def fused_only(
-    planned: variants.Planning, fused: EinGraph, apart: EinGraph, limit: int | None, *_: Any
-) -> variants.PlannedVariant:
-    return variants.PlannedVariant(fused, *planned(fused, math.inf), limit)
+def fused_only(request: PlanRequest, made: variants.Variants, *_: Any) -> variants.PlannedVariant:
+    return variants.plan_variant(request, request.of_graph(made.fused), made.limit)
 
 
 @pytest.mark.parametrize("arena", [None, 1])

@@ -11,8 +11,10 @@ from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.memgraph.types import OpKind
+from einturnip.planner.budget import PlanningMemory
 from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.plan import LoweredPlan, plan
+from einturnip.planner.request import GraphRequest
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskKind
@@ -25,7 +27,7 @@ IN, OUT = "disk->cpu:0", "cpu:0->disk"
 
 def planned(graph: EinGraph, arena: int) -> LoweredPlan:
     """The plan, proven on every floor; its values are compared where the graph is small."""
-    lowered = plan(graph, None, arena, MACHINE, {})
+    lowered = plan(GraphRequest(graph, PlanningMemory(None, arena), MACHINE))
     check(lowered.memgraph.taskgraph)
     check_memgraph(lowered.memgraph)
     if len(lowered.memgraph) < 1000:

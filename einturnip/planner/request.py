@@ -1,0 +1,118 @@
+"""The values that planning starts from: requests for a program, and for each graph of its search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from einturnip.core.resident import resident_nbytes
+from einturnip.cost.machine import Machine
+from einturnip.devices.choice import DeviceChoice
+from einturnip.devices.host import available_memory, usable_cores
+from einturnip.devices.stored import machine_here
+from einturnip.eingraph.types import EinGraph
+from einturnip.planner import file_layouts
+from einturnip.planner.budget import PlanningMemory, rounded
+from einturnip.planner.options import Options
+from einturnip.runtime.host.compilation import available, has_room
+from einturnip.runtime.host.zero_copy_pricing import zero_copy_machine
+from einturnip.storage.types import Source
+from einturnip.tiling.file_layout import FileLayout
+
+if TYPE_CHECKING:
+    from einturnip.tiling.equivalence import EquivalenceClasses
+    from einturnip.tiling.search import Tiling
+
+Choose: TypeAlias = "Callable[[EquivalenceClasses], Tiling]"
+"""Returns the one tiling of a graph to lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRequest:
+    """A graph to plan.
+
+    ``layouts``: layouts of stored tensors by node; ``readable``: outputs that can be read back. ``ordered``: states are
+    summed in one order, whatever the walk. ``choose``: replaces the search for a tiling. ``max_price``: if by formula
+    all tilings take more seconds, none is lowered. ``max_arena``: limit of the arena; 0 requests the plan with minimum
+    memory.
+    """
+
+    graph: EinGraph
+    memory: PlanningMemory
+    machine: Machine
+    layouts: Mapping[int, FileLayout] = field(default_factory=dict)
+    readable: frozenset[int] = frozenset()
+    ordered: bool = False
+    devices: int = 1
+    choose: Choose | None = None
+    max_price: float = math.inf
+    max_arena: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A program to plan for a device.
+
+    ``targets``: files of the outputs that are written; ``layouts``: layouts of inputs by name. ``machine``: prices
+    plans. ``memory``: limit of the process, if any.
+    """
+
+    graph: EinGraph
+    sources: Mapping[str, Source]
+    targets: Mapping[str, str]
+    options: Options
+    device: DeviceChoice
+    machine: Machine
+    memory: int | None
+    layouts: Mapping[str, FileLayout]
+
+    @property
+    def rewrite_limit(self) -> int | None:
+        """Bytes that rewrites keep intermediates within, if possible; None for no limit."""
+        if self.options.replayed is not None:
+            return self.options.replayed.limit
+        if self.options.reproducible:
+            return None
+        return self.memory if self.options.arena is None else self.options.arena
+
+    def of_graph(self, graph: EinGraph) -> GraphRequest:
+        """Return the request for one variant of the program."""
+        options, replayed = self.options, self.options.replayed
+        choose, arena = (None, options.arena) if replayed is None else (replayed.tiling, replayed.arena)
+        if options.reproducible:
+            from einturnip.planner.canonical import canonical_tiling  # runs of cached plans do not load it
+
+            choose = canonical_tiling
+        return GraphRequest(
+            graph,
+            PlanningMemory(self.memory, arena, base=options.base_nbytes),
+            self.machine,
+            file_layouts.layouts(graph, self.layouts, self.targets),
+            frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in self.targets),
+            options.reproducible,
+            len(self.device.numbers),
+            choose,
+        )
+
+
+def request_for(
+    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: DeviceChoice
+) -> PlanRequest:
+    """Return the request for a plan on a device of this machine, within the options' budget."""
+    machine, replayed = machine_here(options.workers or usable_cores()), options.replayed
+    if device.kind != "cpu":
+        machine = replace(machine, compute=device.name, workers=machine.workers * len(device.numbers))
+    memory = options.memory
+    if memory is None and options.arena is None:
+        memory = rounded(available_memory() // 2)
+    if replayed is not None:
+        compiled = replayed.compiled
+    else:
+        compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
+    machine = replace(machine, compiled=compiled)
+    if device.kind == "cpu" and not options.reproducible:
+        machine = zero_copy_machine(machine, graph, sources, targets)
+    layouts = {name: file_layouts.layout(source) for name, source in sources.items()}
+    return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)
