@@ -76,7 +76,7 @@ def command(
 
     Planning needs sizes, not data: existing input files, or --dim.
     """
-    from einturnip.cli.planning import planned
+    from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -92,9 +92,8 @@ def command(
         raise click.UsageError("--simulate shows a run as text or json; it excludes --emit and --format dot")
     if form == "dot" and emit is None:
         raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
-    job = planned(
-        program, inputs, dims, outputs, budget, lambda node: AbsentSource(node.name, node.shape, node.dtype), True
-    )
+    arguments = ProgramArguments(program, inputs, dims, outputs, budget)
+    job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
     if machine is not None:
         simulate.show(job.planned.memgraph, machine, jitter, seed, form)
         return

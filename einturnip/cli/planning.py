@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,40 +17,49 @@ if TYPE_CHECKING:
     from einturnip.lang.program import TypedProgram
 
 
-def planned(
-    path: Path,
-    inputs: dict[str, str],
-    dims: dict[str, int],
-    outputs: dict[str, str],
-    budget: dict[str, Any],
-    missing: Missing,
-    lenient: bool,
-    warn: Callable[[str], None] = lambda text: click.echo(text, err=True),
-) -> Job:
+@dataclass(frozen=True, slots=True)
+class ProgramArguments:
+    """A program with its files, sizes and options as a command line states them."""
+
+    path: Path
+    inputs: dict[str, str]
+    dims: dict[str, int]
+    outputs: dict[str, str]
+    budget: dict[str, Any]
+
+    def compiled(self) -> TypedProgram:
+        """Compile the program, print its warnings, and check the names of sizes and outputs."""
+        from einturnip.api.inputs import check_names, compile_path, require_output
+
+        program = compile_path(self.path)
+        require_output(program)
+        for warning in program.warnings:
+            click.echo(warning.render(), err=True)
+        names = [o.name for o in program.outputs] + [s.name for s in program.states]
+        check_names("dim", self.dims, program.dims)
+        check_names("output", self.outputs, dict.fromkeys(names))
+        return program
+
+
+def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job:
     """Compile, bind and plan a program with the options of a command line.
 
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
     missing default files and plans a step of ``run --steps``: the outputs and every changing state.
     """
-    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
+    from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
     from einturnip.api.session_states import initial_state, with_state_outputs
     from einturnip.compiler import bind
 
-    program = compile_path(path)
-    require_output(program)
-    for warning in program.warnings:
-        warn(warning.render())
-    check_names("dim", dims, program.dims)
-    check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
+    folder, outputs = arguments.path.parent, arguments.outputs
+    program = arguments.compiled()
     program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
-    sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
+    sources = open_inputs(program, scalars(program, arguments.inputs), folder, lenient)
     try:
-        graph = bind(program, sources, dims)
-        targets = targets_of(program, outputs, path.parent)
-        return plan_job(
-            graph, complete(graph, sources, initial_state(program, missing)), targets, budget_options(budget)
-        )
+        graph = bind(program, sources, arguments.dims)
+        given = complete(graph, sources, initial_state(program, missing))
+        return plan_job(graph, given, targets_of(program, outputs, folder), budget_options(arguments.budget))
     except BaseException:
         close_all(sources.values())
         raise

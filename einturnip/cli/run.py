@@ -74,7 +74,7 @@ def command(
     checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
-    from einturnip.cli.planning import planned
+    from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.report.summary import summarise, warning_text
 
     outlive_reader()
@@ -98,12 +98,13 @@ def command(
             if given:
                 raise click.UsageError(f"{name} cannot be combined with --steps")
         step_options = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
-        return run_steps(program, inputs, dims, outputs, budget, _source_of_missing(seed), step_options, quiet)
+        arguments = ProgramArguments(program, inputs, dims, outputs, budget)
+        return run_steps(arguments, _source_of_missing(seed), step_options, quiet)
     limit = MemoryLimit()
-    budget = recording.replayed(budget, replay)
+    arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
     began = time.monotonic()
     with on_signals() as stop:
-        job = planned(program, inputs, dims, outputs, budget, _source_of_missing(seed), lenient=False)
+        job = planned(arguments, _source_of_missing(seed), lenient=False)
         planning = time.monotonic() - began
         with shown(quiet) as show:
             stop.running = True

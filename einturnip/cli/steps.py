@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
     from einturnip.api.results import Result
     from einturnip.api.session import Session
+    from einturnip.cli.planning import ProgramArguments
     from einturnip.lang.program import TypedProgram
     from einturnip.storage.types import Sink, Source
 
@@ -40,39 +41,24 @@ class StepOptions:
     every: int
 
 
-def run_steps(
-    path: Path,
-    inputs: dict[str, str],
-    dims: dict[str, int],
-    outputs: dict[str, str],
-    budget: dict[str, Any],
-    missing: Missing,
-    step_options: StepOptions,
-    quiet: bool,
-) -> None:
+def run_steps(arguments: ProgramArguments, missing: Missing, step_options: StepOptions, quiet: bool) -> None:
     """Run the remaining steps, and write the results of the last one."""
-    from einturnip.api.inputs import check_names, compile_path, require_output
     from einturnip.api.session import Session
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import budget_options, scalars, targets_of
 
     limit = MemoryLimit()
-    program = compile_path(path)
-    require_output(program)
-    for warning in program.warnings:
-        click.echo(warning.render(), err=True)
-    check_names("dim", dims, program.dims)
-    check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
-    options = _with_memory(budget_options(budget))
+    program, folder = arguments.compiled(), arguments.path.parent
+    options = _with_memory(budget_options(arguments.budget))
     with on_signals() as stop, _feeds(program, step_options.feeds) as feeds:
-        given = scalars(program, inputs)
+        given = scalars(program, arguments.inputs)
         repeated = next((name for name in feeds if name in given), None)
         if repeated is not None:
             raise BindError(f"input {repeated} is given both by -i and by --feed; give it by one of them")
-        with Session(program, path.parent, dims, options, given, missing) as session:
+        with Session(program, folder, arguments.dims, options, given, missing) as session:
             result = _run(session, feeds, step_options, stop, quiet)
-            targets = targets_of(program, outputs, path.parent)
+            targets = targets_of(program, arguments.outputs, folder)
             sinks = _written(session, result, targets, [s.name for s in program.states])
     if not quiet:
         for line in output_lines(sinks, targets):
