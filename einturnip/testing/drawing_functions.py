@@ -10,6 +10,7 @@ from einturnip.testing.kinds import type_of
 from einturnip.testing.labels import accesses, free_labels, has_rest, plain_indices, rewritten, shown_labels
 from einturnip.testing.terms import (
     AccessTerm,
+    CallTerm,
     DrawnParameter,
     DrawnStatement,
     FixedTerm,
@@ -128,11 +129,17 @@ def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str
     alone = {label for _, _, label in plain_indices(term.term)}  # a name used in arithmetic only is a size
     sized = made not in shown or drawer.is_sized(str(made), scope, (term.term,))
     rests = not signature.rest or any(a.name in signature.resting for a, _ in accesses(term.term))
-    if free_labels(term.term) <= alone and sized and rests:
+    if free_labels(term.term) <= alone and _is_implied(term.term) and sized and rests:
         return term, {x: scope[x] for x in shown if x not in signature.sizes}
     first = signature.parameters[0]
     access = AccessTerm(first.name, tuple(x for x in first.labels or () if isinstance(x, str)))
     return drawer.node(access, Drawn(access, signature.given[first.name].type, signature.given[first.name].exact)), {}
+
+
+def _is_implied(term: Term) -> bool:
+    """True if labels used outside calls are shown there: a function may bind those of its arguments."""
+    bare = rewritten(term, lambda part: NumberTerm(0) if isinstance(part, CallTerm) else part)
+    return free_labels(bare) <= {label for _, _, label in plain_indices(bare)}
 
 
 # --- '...' ------------------------------------------------------------------------------------------------------------

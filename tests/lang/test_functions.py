@@ -213,6 +213,17 @@ def test_a_number_does_not_widen() -> None:
     assert run(f"{text}z[i] = x[i] * g(x[i])\noutput z\n", x=x)["z"].dtype == np.float32
 
 
+@pytest.mark.parametrize("right", ["X[n] * 2, X[n]", "X[n] * x, X[n]", "X[n], X[n] * x"])
+def test_a_label_that_only_a_scalar_argument_has_gets_its_size_from_there(right: str) -> None:
+    """As in a call of a function with one result."""
+    text = f"input K : f32[4]\ninput A : f32[3]\nfn f(X[n], x) {{\n  return {right}\n}}\n"
+    k, a = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32) + 2
+    found = run(text + "V[q, i], W[q, i] = f(K[i], A[q])\noutput V, W\n", K=k, A=a)
+    for name, value in zip("VW", right.split(", "), strict=True):
+        expected = eval(value.replace("X[n]", "k[None, :]"), {"k": k, "x": a[:, None]})  # noqa: S307
+        np.testing.assert_array_equal(found[name], np.broadcast_to(expected, (3, 4)))
+
+
 def test_several_results() -> None:
     x = ints(3, 4)
     text = "fn f(X[i, j]) {\n  s[i] = sum[j] X[i, j]\n  return X[i, j] - s[i], s[i], max[i, j] X[i, j]\n}\n"

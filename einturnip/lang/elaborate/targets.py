@@ -267,7 +267,7 @@ def _several(scope: NameScope, definition: s.Definition) -> list[KnownNames | No
     if frame is None:
         return none
     return [
-        _single(scope, definition, target, node, _result(frame, position))
+        _single(scope, definition, target, node, _result(at, frame, position))
         for position, target in enumerate(definition.targets)
     ]
 
@@ -283,9 +283,18 @@ def _labels_named(scope: NameScope, index: s.Index) -> tuple[str, ...]:
             return ()
 
 
-def _result(frame: CallFrame, position: int) -> Value:
+def _result(call: Elaboration, frame: CallFrame, position: int) -> Value:
+    """One result of a call, as the value of an equation.
+
+    ``call``: the elaboration of its arguments. A label that only an argument has gets its size from there.
+    """
+
     def value(at: Elaboration) -> Expr | None:
         at.root = frame.call
+        for name, number in at.bound.items():
+            size = call.spare.get(call.bound[name]) if name in call.bound else None
+            if size is not None:
+                at.spare.setdefault(number, size)
         found = result(at, frame, position)
         if found is None:
             return None
