@@ -220,7 +220,7 @@ def test_a_label_that_only_a_scalar_argument_has_gets_its_size_from_there(right:
     k, a = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32) + 2
     found = run(text + "V[q, i], W[q, i] = f(K[i], A[q])\noutput V, W\n", K=k, A=a)
     for name, value in zip("VW", right.split(", "), strict=True):
-        expected = eval(value.replace("X[n]", "k[None, :]"), {"k": k, "x": a[:, None]})  # noqa: S307
+        expected = eval(value.replace("X[n]", "k[None, :]"), {"k": k, "x": a[:, None]})
         np.testing.assert_array_equal(found[name], np.broadcast_to(expected, (3, 4)))
 
 
