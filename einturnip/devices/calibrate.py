@@ -290,7 +290,7 @@ def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[
             a, b, c = (x.ctypes.data for x in matrices[w])
             work = scratch[w].ctypes.data if scratch else 0
             left, right, out = MatrixOperand(a, k, 1), MatrixOperand(b, n, 1), MatrixOperand(c, n, 1)
-            return lambda: multiply(m, n, k, left, right, 1, out, work)
+            return multiply.prepare(m, n, k, left, right, 1, out, work).run
 
         return of
 

@@ -50,9 +50,9 @@ def measure_gemm(dtype: Any = np.float32, n: int = 512, threads: int = 1) -> flo
     a, b = (rng.standard_normal((n, n)).astype(dtype) for _ in range(2))
     c, scratch = np.zeros((2, n, n), a.dtype)
     left, right, out = (MatrixOperand(x.ctypes.data, n, 1) for x in (a, b, c))
-    multiply = product(a.dtype, 1.0)
+    multiply = product(a.dtype, 1.0).prepare(n, n, n, left, right, 0, out, scratch.ctypes.data)
     with threadpoolctl.threadpool_limits(limits=threads, user_api="blas"):
-        seconds = _best(lambda: multiply(n, n, n, left, right, 0, out, scratch.ctypes.data), 0.25)
+        seconds = _best(multiply.run, 0.25)
     return 2.0 * n**3 / seconds
 
 

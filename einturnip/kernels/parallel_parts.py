@@ -1,51 +1,15 @@
-"""One call of a kernel divided into parts that threads may run at once and in any order."""
+"""Divides the words of one kernel call among parts that threads may run at once and in any order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from array import array
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.kernels.expr.primitives import Array
-
 FINER = 3
-
-
-@dataclass(frozen=True, eq=False)
-class KernelParts:
-    """Calls of one machine code function that together compute what one call of the kernel does.
-
-    Shapes:
-        words: i64 [part, word], the function's argument for each part.
-        arrays: the word of the address of each operand, then of each output.
-
-    ``scratch``: the word that takes the address of ``scratch_nbytes`` bytes of the thread's own scratch; -1 for none.
-    ``compares``: as in a kernel spec; if a part raises INVALID, the kernel itself has to compute the tile again.
-    """
-
-    function: Callable[[int], None]
-    words: NDArray[np.int64]
-    arrays: Sequence[int]
-    scratch: int
-    scratch_nbytes: int
-    compares: bool
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """A kernel whose calls can be divided into parts."""
-
-    def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
-    ) -> KernelParts | None:
-        """Divide the call that computes a full tile into at most ``max_parts`` parts; None if not possible.
-
-        If a part has next to no fixed cost, there are up to FINER times as many, so that the last ones end nearly
-        together.
-        """
+"""Factor on the number of parts where one has next to no fixed cost, so that the last ones end nearly together."""
 
 
 def spans(extent: int, unit: int, max_parts: int) -> list[tuple[int, int]]:
@@ -56,6 +20,18 @@ def spans(extent: int, unit: int, max_parts: int) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def repeated(words: Sequence[int] | Any, count: int) -> NDArray[np.int64]:
-    """Repeat an argument for each part."""
-    return np.tile(np.array(words, np.int64), (count, 1))
+def divided(
+    words: array[int], parts: Sequence[tuple[int, int]], sizes: Mapping[int, int], moved: Mapping[int, int]
+) -> NDArray[np.int64]:
+    """Return the words [part, word] of a call divided along a label into ``parts``, given as (begin, end).
+
+    ``sizes``: words that hold the label's extent, and its factor there. ``moved``: words that grow with the begin, and
+    their growth a step.
+    """
+    found = np.tile(np.array(words, np.int64), (len(parts), 1))
+    begins, ends = np.array(parts, np.int64).T
+    for word, factor in sizes.items():
+        found[:, word] = (ends - begins) * factor
+    for word, growth in moved.items():
+        found[:, word] += begins * growth
+    return found

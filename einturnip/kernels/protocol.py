@@ -1,13 +1,18 @@
-"""Interfaces of host kernels: the call, and the optional ways to prepare a call beforehand."""
+"""The interface of host kernels: a prepared call can be made, repeated, moved, divided and recorded."""
 
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fp_status import INVALID, unit
+from einturnip.kernels.thread_scratch import thread_scratch
 
 Mode = Literal["full", "accumulate", "finalize", "combine"]
 """Work of a kernel on one tile of an einsum or a region.
@@ -17,8 +22,75 @@ turns a state into the result. combine: adds one state to another.
 """
 
 
-Bound = Callable[[], int]
-"""A prepared call of a kernel; returns the raised floating-point flags."""
+class CallArguments(NamedTuple):
+    """The tiles of one kernel call.
+
+    Shapes:
+        outs: the result (full, finalize) or the state's components (accumulate, combine), over the output's labels.
+        operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finalize the
+            state's components, for combine those of the state that is added.
+        origins: by label, the index of the tile's first point in the whole tensor.
+        first: True if accumulate or combine initialises the state; False adds to it.
+        workspace: uint8, C-contiguous, at least the kernel's ``workspace_nbytes``.
+    """
+
+    outs: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    origins: tuple[int, ...]
+    first: bool
+    workspace: Array
+
+
+class KernelCall:
+    """A prepared call of a kernel: a function and the words that it takes.
+
+    Tiles of the same shapes and strides can take the place of the arguments: their addresses are written to the
+    ``relocations`` among the words.
+
+    ``function``: machine code, which takes the address of the words, or a function of BLAS, which takes the words
+    themselves; None if Python makes the call. ``relocations``: the word with the address of each operand, then of each
+    output; empty if there is not one for each. ``fallback``: takes the raised flags if INVALID may be spurious, and
+    returns the right ones. ``points``: the words with the origins. ``scratch``: the word that takes the address of
+    ``scratch_nbytes`` bytes of the thread's own scratch; -1 for none. ``divide``: takes a number of parts; returns the
+    words [part, word] of calls that together compute the tile, in any order, at most FINER times as many. None if
+    the call cannot be divided.
+    """
+
+    function: Callable[..., object] | None = None
+    words: array[int] | list[Any]
+    relocations: Sequence[int] = ()
+    fallback: Callable[[int], int] | None = None
+    points = range(0)
+    scratch, scratch_nbytes = -1, 0
+    divide: Callable[[int], NDArray[np.int64]] | None = None
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        words: array[int] | list[Any],
+        relocations: Sequence[int] = (),
+        fallback: Callable[[int], int] | None = None,
+    ) -> None:
+        self.function, self.words, self.relocations, self.fallback = function, words, relocations, fallback
+        self._arguments: Sequence[Any] = (words.buffer_info()[0],) if isinstance(words, array) else words
+
+    def run(self) -> int:
+        """Make the call and return the raised flags: INVALID, OVERFLOW, DIVIDE."""
+        assert self.function is not None
+        if self.scratch >= 0:
+            self.words[self.scratch] = thread_scratch(self.scratch_nbytes)
+        status = unit()
+        status.clear()
+        self.function(*self._arguments)
+        flags = status.read()
+        return self.fallback(flags) if flags & INVALID and self.fallback is not None else flags
+
+
+class PythonCall(KernelCall):
+    """A call that Python makes by ``run``. It cannot be moved, divided or recorded."""
+
+    def __init__(self, run: Callable[[], int]) -> None:
+        self.run = run  # type: ignore[method-assign]
 
 
 class HostKernel(Protocol):
@@ -36,6 +108,9 @@ class HostKernel(Protocol):
     def flops(self) -> int:
         """Scalar operations of a call: 2 a point of a contraction, else the operators at unmasked points."""
 
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """Prepare the call with these arguments; neither reads nor writes the tiles."""
+
     def __call__(
         self,
         outs: tuple[Array, ...],
@@ -44,56 +119,10 @@ class HostKernel(Protocol):
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile and return the raised flags: INVALID, OVERFLOW, DIVIDE.
-
-        Shapes:
-            outs: the result (full, finalize) or the state's components (accumulate, combine), over the output's labels.
-            operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finalize the
-                state's components, for combine those of the state that is added.
-            origins: by label, the index of the tile's first point in the whole tensor.
-            first: True if accumulate or combine initialises the state; False adds to it.
-            workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
+        """Prepare and make a call; see CallArguments.
 
         Raises:
             OutOfRange: a key's value is no index of its label.
-        """
-
-
-@runtime_checkable
-class Bindable(Protocol):
-    """A kernel that can prepare a call for repeated use on the same tiles."""
-
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """Prepare the call with these arguments (see HostKernel)."""
-
-
-class RelocatableCall(NamedTuple):
-    """A prepared call whose tiles may move: the caller sets ``places`` to their addresses first.
-
-    ``places``: by operand, then the result. ``function``: the machine code function that the call invokes with these
-    places among its arguments.
-    """
-
-    call: Bound
-    places: Sequence[ctypes.c_void_p]
-    function: Callable[[], None]
-
-
-@runtime_checkable
-class Relocatable(Protocol):
-    """A kernel that can prepare a call for tiles that move but keep their shape and strides."""
-
-    def relocatable_call(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
-        """Prepare the call that computes a full tile at addresses set by the caller; None if not possible.
-
-        Its INVALID flag may come from padding outside the tile; calling the kernel itself decides that.
         """
 
 
@@ -101,15 +130,8 @@ class PreparableKernel(ABC):
     """A kernel whose call prepares it and runs the prepared call."""
 
     @abstractmethod
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """See Bindable."""
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
 
     def __call__(
         self,
@@ -120,4 +142,9 @@ class PreparableKernel(ABC):
         workspace: Array,
     ) -> int:
         """Run over one tile and return the raised floating-point flags."""
-        return self.bound(outs, operands, origins, first, workspace)()
+        return self.prepare(CallArguments(outs, operands, origins, first, workspace)).run()
+
+
+def address_of(tensor: Array) -> int:
+    """Return the address of an array's first element."""
+    return int(tensor.__array_interface__["data"][0])

@@ -16,7 +16,9 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.reference import combine_states, evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.blas import cblas, matrices
+from einturnip.kernels.blas.cblas import NumpyProduct
 from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
+from einturnip.kernels.protocol import CallArguments
 
 from .test_kernels import check_equal, tensor
 
@@ -166,14 +168,13 @@ def test_a_product_follows_its_tiles(data: st.DataObject) -> None:
         for _ in range(2)
     ]
     outs = [np.full((m, n), 7, np.float32) for _ in range(2)]
-    found = kernel.relocatable_call((outs[0],), (made[0][0], made[0][1]))
-    assert (found is None) == (not kernel.product.follows)
-    if found is None:
+    call = kernel.prepare(CallArguments((outs[0],), (made[0][0], made[0][1]), (0, 0, 0), True, np.empty(0, np.uint8)))
+    if not call.relocations:
+        assert isinstance(kernel.product, NumpyProduct)
         return
-    call, places, _ = found
-    for place, array in zip(places, (*made[1], outs[1]), strict=True):
-        place.value = array.ctypes.data
-    assert call() == 0
+    for word, array in zip(call.relocations, (*made[1], outs[1]), strict=True):
+        call.words[word] = array.ctypes.data
+    assert call.run() == 0
     left, right = made[1][::-1] if swapped else made[1]
     np.testing.assert_array_equal(outs[1], (left.T if turned else left) @ right)
     assert (outs[0] == 7).all()

@@ -25,9 +25,10 @@ from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.llvm.pack_loops import WORDS, PackedBlocks
 from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.llvm.register_tile import STREAMS
-from einturnip.kernels.llvm.thread_scratch import thread_scratch
 from einturnip.kernels.parallel_parts import FINER
+from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import compile_kernel
+from einturnip.kernels.thread_scratch import thread_scratch
 
 pytestmark = pytest.mark.skipif(not code_cache.available(), reason="kernels cannot be compiled here")
 CODES = [ProductSpec(F32), ProductSpec(F64)]
@@ -109,14 +110,17 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
 
 def run_in_parts(kernel: PackedContraction, out: np.ndarray, operands: list[np.ndarray], most: int) -> np.ndarray:
     """Every part of a call, the last ones first; gives their words."""
-    parts = kernel.parts((out,), (operands[0], operands[1]), (0,) * len(kernel.fallback.extents), most)
-    assert parts is not None and 0 < len(parts.words) <= FINER * most
-    begin = thread_scratch(parts.scratch_nbytes)
+    origins = (0,) * len(kernel.fallback.extents)
+    call = kernel.prepare(CallArguments((out,), (operands[0], operands[1]), origins, True, np.empty(0, np.uint8)))
+    assert call.divide is not None and call.function is not None
+    parts = call.divide(most)
+    assert 0 < len(parts) <= FINER * most
+    begin = thread_scratch(call.scratch_nbytes)
     ctypes.memset(begin, 0, 8)  # as before a thread's first part of a run
-    for words in parts.words[::-1]:
-        words[parts.scratch] = begin
-        parts.function(words.ctypes.data)
-    return parts.words
+    for words in parts[::-1]:
+        words[call.scratch] = begin
+        call.function(words.ctypes.data)
+    return parts
 
 
 @pytest.mark.parametrize(

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fp_status import unit
+from einturnip.kernels.protocol import KernelCall, PythonCall
 
 _ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _PREFIXES, _SUFFIXES = ("scipy_cblas_", "cblas_"), ("64_", "_64", "")
 
 
-_Address: TypeAlias = int | ctypes.c_void_p
-_Stored: TypeAlias = tuple[_Address, bool, int]
+_Stored: TypeAlias = tuple[int, bool, int]
+# Words that hold addresses: of left side, right side and result in ?gemm, of matrix, vector and result in ?gemv.
+_GEMM_ADDRESSES, _GEMV_ADDRESSES = (7, 9, 12), (5, 7, 10)
 
 
 class MatrixOperand(NamedTuple):
-    """A matrix in memory: the address of its first element, its strides in elements.
+    """A matrix in memory: the address of its first element, its strides in elements."""
 
-    A prepared product reads an address of type ``c_void_p`` at each call (see ``MatrixProduct.follows``).
-    """
-
-    address: _Address
+    address: int
     row_stride: int
     column_stride: int
 
@@ -43,32 +42,23 @@ def orientation(rows: int, columns: int, row_stride: int, column_stride: int) ->
 class MatrixProduct:
     """C = alpha A B + beta C in one element type, for matrices that BLAS can read in place.
 
-    ``scratch``: whether beta = 1 needs scratch for m * n elements, whose address is the last argument. ``follows``:
-    whether matrices may move between the calls of a prepared product.
+    ``scratch``: whether beta = 1 needs scratch for m * n elements, whose address is the last argument.
     """
 
-    scratch = follows = False
+    scratch = False
 
     def __init__(self, dtype: np.dtype[Any], alpha: complex) -> None:
         self.dtype, self.alpha = dtype, alpha
 
-    def __call__(
+    def prepare(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
-    ) -> None:
-        """Multiply (m, k) by (k, n); ``beta`` is 0 or 1."""
-        self.bound(m, n, k, a, b, beta, c, scratch)()
-
-    def bound(
-        self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
-    ) -> Callable[[], None]:
-        """Prepare the call for repeated use."""
+    ) -> KernelCall:
+        """Prepare the product of (m, k) by (k, n); ``beta`` is 0 or 1. Its tiles are a, b and c."""
         raise NotImplementedError
 
 
 class CblasProduct(MatrixProduct):
     """?gemm and ?gemv of a loaded library; calls release the interpreter lock."""
-
-    follows = True
 
     def __init__(self, dtype: np.dtype[Any], alpha: complex, gemm: Any, gemv: Any) -> None:
         super().__init__(dtype, alpha)
@@ -82,50 +72,41 @@ class CblasProduct(MatrixProduct):
         real = ctypes.c_float if self.dtype.itemsize == 8 else ctypes.c_double
         return (real * 2)(value.real, value.imag)
 
-    def bound(
+    def prepare(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
-    ) -> Callable[[], None]:
+    ) -> KernelCall:
         """See MatrixProduct."""
         flip_a, lda = _oriented(m, k, a)
         flip_b, ldb = _oriented(k, n, b)
+        left, right = (a.address, flip_a, lda), (b.address, flip_b, ldb)
+        matrix, x, y = _GEMV_ADDRESSES
         if n == 1 and beta:  # with beta = 0 some gemv read the values that they should overwrite
-            return self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
+            words = self._vector(m, k, left, b.address, b.row_stride, c.address, c.row_stride)
+            return KernelCall(self._gemv, words, (matrix, x, y))
         if m == 1 and beta:
-            flip_b = not flip_b
-            return self._vector(
-                n, k, b.address, flip_b, ldb, a.address, a.column_stride, beta, c.address, c.column_stride
-            )
-        return self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
+            right = b.address, not flip_b, ldb
+            words = self._vector(n, k, right, a.address, a.column_stride, c.address, c.column_stride)
+            return KernelCall(self._gemv, words, (x, matrix, y))
+        return self._matrix(m, n, k, left, right, beta, c)
 
-    def _matrix(
-        self, m: int, n: int, k: int, a: _Stored, b: _Stored, beta: int, c: MatrixOperand
-    ) -> Callable[[], None]:
+    def _matrix(self, m: int, n: int, k: int, a: _Stored, b: _Stored, beta: int, c: MatrixOperand) -> KernelCall:
         flip, ldc = _oriented(m, n, c)
+        left, right, out = _GEMM_ADDRESSES
         if flip:  # C^T = B^T A^T
-            m, n, a, b = n, m, b, a
+            m, n, a, b, left, right = n, m, b, a, right, left
         zero_one, alpha = self._scalars[beta], self._scalars[2]
         ops = [_TRANSPOSED if x[1] != flip else _AS_IS for x in (a, b)]
-        return partial(self._gemm, _ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
+        words = [_ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc]
+        return KernelCall(self._gemm, words, (left, right, out))
 
-    def _vector(
-        self,
-        m: int,
-        k: int,
-        a: _Address,
-        flip: bool,
-        lda: int,
-        x: _Address,
-        step_x: int,
-        beta: int,
-        y: _Address,
-        step_y: int,
-    ) -> Callable[[], None]:
-        """Prepare y = alpha A x + beta y for an (m, k) matrix, stored as (k, m) if flipped."""
+    def _vector(self, m: int, k: int, a: _Stored, x: int, step_x: int, y: int, step_y: int) -> list[Any]:
+        """Return the words of y += alpha A x for an (m, k) matrix, stored as (k, m) if flipped."""
+        address, flip, lda = a
         rows, columns = (k, m) if flip else (m, k)
         op = _TRANSPOSED if flip else _AS_IS
         step_x, step_y = step_x if k > 1 else 1, step_y if m > 1 else 1
-        alpha, zero_one = self._scalars[2], self._scalars[beta]
-        return partial(self._gemv, _ROW_MAJOR, op, rows, columns, alpha, a, lda, x, step_x, zero_one, y, step_y)
+        _, one, alpha = self._scalars
+        return [_ROW_MAJOR, op, rows, columns, alpha, address, lda, x, step_x, one, y, step_y]
 
 
 class NumpyProduct(MatrixProduct):
@@ -133,12 +114,19 @@ class NumpyProduct(MatrixProduct):
 
     scratch = True
 
-    def bound(
+    def prepare(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
-    ) -> Callable[[], None]:
+    ) -> KernelCall:
         """See MatrixProduct."""
         target, out = self._view(m, n, c), self._view(m, n, MatrixOperand(scratch, n, 1))
-        return partial(self._multiply, self._view(m, k, a), self._view(k, n, b), beta, target, out)
+        left, right, flags = self._view(m, k, a), self._view(k, n, b), unit()
+
+        def run() -> int:
+            flags.clear()
+            self._multiply(left, right, beta, target, out)
+            return flags.read()
+
+        return PythonCall(run)
 
     def _multiply(self, a: Array, b: Array, beta: int, target: Array, out: Array) -> None:
         np.matmul(a, b, out=out)
@@ -152,7 +140,6 @@ class NumpyProduct(MatrixProduct):
     def _view(self, rows: int, columns: int, x: MatrixOperand) -> Array:
         size = self.dtype.itemsize
         extent = ((rows - 1) * x.row_stride + (columns - 1) * x.column_stride + 1) * size
-        assert isinstance(x.address, int)
         memory: Any = (ctypes.c_char * extent).from_address(x.address)
         strides = (x.row_stride * size, x.column_stride * size)
         return np.ndarray((rows, columns), self.dtype, memory, strides=strides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,8 +21,8 @@ from einturnip.kernels.blas.small_products import general_ns
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import BF16_EDGE, Array
 from einturnip.kernels.expr.window import aligned, label_strides, terms
-from einturnip.kernels.fp_status import INVALID, StatusLog, recording_numpy_errors, unit
-from einturnip.kernels.protocol import Bound, PreparableKernel, RelocatableCall
+from einturnip.kernels.fp_status import INVALID, StatusLog, recording_numpy_errors
+from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall, address_of
 
 WORKSPACE_NBYTES = 8 << 20
 # Maximum terms of an inner product by BLAS. Longer ones are summed in blocks, as other long sums are: their rounding
@@ -71,75 +71,23 @@ class ContractionKernel(PreparableKernel):
     expensive: bool = False  # the general kernels are faster, because of many products or large copies
     _bounds: dict[StrideKey, _BoundPlan] = field(default_factory=dict, init=False, compare=False)
 
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """See Bindable."""
-        arrays, bound = self._arrays(outs, operands)
-        fresh = first or self.whole
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        operands, out = arguments.operands, arguments.outs[0]
+        arrays = self.view(0, operands[self.slots[0]]), self.view(1, operands[self.slots[1]]), out
+        bound, fresh = self.bind((arrays[0].strides, arrays[1].strides, out.strides)), arguments.first or self.whole
         if bound.single is None:
-            return lambda: drop_spurious_invalid(_ProductLoops(self, bound, arrays, fresh, workspace).run(), arrays[2])
+            workspace = arguments.workspace
+            return PythonCall(
+                lambda: drop_spurious_invalid(_ProductLoops(self, bound, arrays, fresh, workspace).run(), out)
+            )
         cleared = fresh and min(bound.single[:2]) == 1
-        call = self._call(bound, arrays, cleared or not fresh)
-        flags, made = unit(), arrays[2]
-
-        def run() -> int:
-            if cleared:
-                made.fill(0)
-            flags.clear()
-            call()
-            bits = flags.read()
-            return drop_spurious_invalid(bits, made) if bits else 0
-
-        return run
-
-    def single(self, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> Callable[[], None] | None:
-        """Return the BLAS call that computes the whole tile, if one product of matrices in place does."""
-        arrays, bound = self._arrays(outs, operands)
-        if bound.single is None or min(bound.single[:2]) == 1:
-            return None
-        return self._call(bound, arrays, not (first or self.whole))
-
-    def relocatable_call(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
-        """See Relocatable."""
-        arrays, bound = self._arrays(outs, operands)
-        at = [array.__array_interface__["data"][0] for array in arrays]
-        as_given = at[:2] == [operands[slot].__array_interface__["data"][0] for slot in self.slots]
-        if not (self.whole and as_given and self.product.follows) or bound.single is None or min(bound.single[:2]) == 1:
-            return None
-        places = [ctypes.c_void_p(address) for address in at]
-        call, flags = self._call(bound, arrays, False, places), unit()
-
-        def run() -> int:
-            flags.clear()
-            call()
-            return flags.read()
-
-        return RelocatableCall(run, [*(places[self.slots.index(slot)] for slot in (0, 1)), places[2]], call)
-
-    def _arrays(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...]
-    ) -> tuple[tuple[Array, Array, Array], _BoundPlan]:
-        arrays = self.view(0, operands[self.slots[0]]), self.view(1, operands[self.slots[1]]), outs[0]
-        return arrays, self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
-
-    def _call(
-        self,
-        bound: _BoundPlan,
-        arrays: tuple[Array, Array, Array],
-        adds: bool,
-        places: Sequence[ctypes.c_void_p] | None = None,
-    ) -> Callable[[], None]:
-        """Prepare one product; ``places``: addresses that may change between calls, else the arrays'."""
-        assert bound.single is not None
-        at = places or [array.__array_interface__["data"][0] for array in arrays]
-        left, right, out = [MatrixOperand(address, *steps) for address, steps in zip(at, bound.steps, strict=True)]
-        return self.product.bound(*bound.single, left, right, int(adds), out)
+        left, right, made = [MatrixOperand(address_of(a), *s) for a, s in zip(arrays, bound.steps, strict=True)]
+        call = self.product.prepare(*bound.single, left, right, int(cleared or not fresh), made)
+        call.fallback = lambda flags: drop_spurious_invalid(flags, out)
+        if self.slots[0] and call.relocations:
+            call.relocations = (*call.relocations[1::-1], call.relocations[2])
+        return _cleared_first(call, out) if cleared else call
 
     def view(self, index: int, array: Array) -> Array:
         """Return an operand with an axis a label."""
@@ -203,6 +151,26 @@ class ContractionKernel(PreparableKernel):
         elements = {p: s // size for p, s in zip(self.labels[index], strides, strict=True) if p in self.long}
         odd = any(s % size for s in strides)
         return ContractionTensor(*_ROLES[index], elements, self.converts[index] or odd)
+
+
+def _cleared_first(call: KernelCall, out: Array) -> KernelCall:
+    """Return the call of a product that is added to a result, changed to clear the result first."""
+    multiply, nbytes = call.function, out.nbytes
+    if multiply is not None and out.flags.c_contiguous:
+        place = call.relocations[2]
+
+        def clear_and_multiply(*words: Any) -> None:
+            ctypes.memset(words[place], 0, nbytes)
+            multiply(*words)
+
+        call.function = clear_and_multiply
+        return call
+
+    def run() -> int:
+        out.fill(0)
+        return call.run()
+
+    return PythonCall(run)
 
 
 def drop_spurious_invalid(bits: int, out: Array) -> int:
@@ -272,10 +240,7 @@ class _ProductLoops:
         m, n, k = (math.prod(sizes[p] for p in group) for group in self.plan.groups)
         left, right = (self._operand(i, place, sizes) for i in (0, 1))
         out, beta = self._result(place, sizes, begins, vector)
-        flags = unit()
-        flags.clear()
-        self.kernel.product(m, n, k, left, right, beta, out, self.base + self.plan.offsets[3])
-        seen = flags.read()
+        seen = self.kernel.product.prepare(m, n, k, left, right, beta, out, self.base + self.plan.offsets[3]).run()
         if ends and self.plan.packed[2]:
             self._flush(place, sizes)
         return seen

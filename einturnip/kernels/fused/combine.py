@@ -19,7 +19,7 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.fused.space import out_shape, rounded, state_ranges
 from einturnip.kernels.fused.step_einsum import broadcast_axes
-from einturnip.kernels.protocol import HostKernel, Mode
+from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Mode, PreparableKernel, PythonCall
 
 _CHUNK_POINTS = 4096  # of a rescaled sum that are computed at once
 
@@ -41,7 +41,7 @@ class _Places:
         return np.ndarray(shape, dtype, workspace, offset)
 
 
-class RegionCombiner:
+class RegionCombiner(PreparableKernel):
     """The kernel that adds one state of a region to another, over a tile of fixed extents."""
 
     def __init__(
@@ -73,11 +73,15 @@ class RegionCombiner:
         own = [kernel.workspace_nbytes for kernel in self.kernels.values()]
         self.workspace_nbytes = self.places.nbytes + rounded(max([0, *chunks, *own]))
 
-    def __call__(
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        return PythonCall(lambda: self._combine(*arguments))
+
+    def _combine(
         self,
         outs: tuple[Array, ...],
         operands: tuple[Array, ...],
-        origins: tuple[int, ...],
+        _origins: tuple[int, ...],
         first: bool,
         workspace: Array,
     ) -> int:

@@ -18,7 +18,14 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fused.program import Action, BlockContext, BlockProgram, ComputeStep, FoldStep, TakeState
 from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.llvm import code_cache, command_list
-from einturnip.kernels.llvm.contraction import ADDRESSES, MAX_SCRATCH_NBYTES, SCRATCH, PackedContraction, region_product
+from einturnip.kernels.llvm.contraction import (
+    ADDRESSES,
+    MAX_SCRATCH_NBYTES,
+    PackedContraction,
+    keep_packed_right,
+    region_product,
+)
+from einturnip.kernels.protocol import CallArguments, KernelCall, address_of
 
 Ints = NDArray[np.int64]
 _SPAN = 44  # placeholder addresses: the low bits are the offset within a memory, the bits above its number
@@ -105,7 +112,7 @@ class Recorder:
         if not out.flags.c_contiguous or out.itemsize not in (4, 8):
             raise NotRecordable
         self.begin(command_list.FILL4 if out.itemsize == 4 else command_list.FILL8)
-        self.address(out.__array_interface__["data"][0])
+        self.address(address_of(out))
         self.put(out.size)
         self.put(int.from_bytes(value.astype(out.dtype).tobytes().ljust(8, b"\0"), "little", signed=True))
 
@@ -119,7 +126,7 @@ class Recorder:
             case TakeState():
                 action(context)
             case RowFunctionCall():
-                self._row_function(action, context)
+                self._call(action.prepare(context))
             case ComputeStep(once=True) if not context.fresh:
                 pass
             case ComputeStep():
@@ -133,56 +140,39 @@ class Recorder:
             case _:
                 raise NotRecordable
 
-    def _row_function(self, action: RowFunctionCall, context: BlockContext) -> None:
-        argument = action.argument(context)
-        if argument is None or action.function is None:
+    def _call(self, call: KernelCall | None, scratch: int = 0) -> None:
+        """Record a prepared call; ``scratch``: the offset of its scratch for packing."""
+        kind = None if call is None else command_list.kind_of(call)
+        if call is None or kind is None:
             raise NotRecordable
-        n = len(action.extents)
-        self.begin(command_list.CALL)
-        self.put(command_list.entry(action.function))
-        for k, word in enumerate(argument):
-            tensor, rest = divmod(k - 2 * n, n + 1)
-            if n <= k < 2 * n:
-                self.point(k - n, word)
-            elif tensor >= 0 and rest == 0:
+        function, *words = command_list.words_of(call, kind)
+        self.begin(kind)
+        self.put(function)
+        for k, word in enumerate(words):
+            if k in call.relocations:
                 self.address(word)
+            elif k in call.points:
+                self.point(k - call.points.start, word)
+            elif k == call.scratch:
+                self.relative.append((len(self.words), self.memories - 1))
+                self.put(scratch)
             else:
                 self.put(word)
 
     def _product(
         self, step: int, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool
     ) -> None:
+        if not isinstance(kernel, ContractionKernel):
+            raise NotRecordable
+        arguments = CallArguments(outs, operands, (), first, outs[0])
         code = region_product(kernel) if step in self.slots else None
         function = None if code is None else code_cache.find(code)
         if code is None or function is None:
-            self._by_blas(kernel, outs, operands, first)
+            self._call(kernel.prepare(arguments))
             return
-        made = PackedContraction(kernel, code, function)
-        words, needed, _ = made.words(outs, operands, first)
-        if needed > MAX_SCRATCH_NBYTES:
+        call = PackedContraction(kernel, code, function).prepare(arguments)
+        if call.scratch_nbytes > MAX_SCRATCH_NBYTES:
             raise NotRecordable
-        if (words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
-            words = made.with_packed_right(words)
-        self.begin(command_list.CALL)
-        self.put(command_list.entry(function))
-        for k, word in enumerate(words):
-            if k in ADDRESSES:
-                self.address(word)
-            elif k == SCRATCH:
-                self.relative.append((len(self.words), self.memories - 1))
-                self.put(self.slots[step] * MAX_SCRATCH_NBYTES)
-            else:
-                self.put(word)
-
-    def _by_blas(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
-        call = kernel.single(outs, operands, first) if isinstance(kernel, ContractionKernel) else None
-        found = command_list.gemm(call)
-        if found is None:
-            raise NotRecordable
-        kind, words = found
-        self.begin(kind)
-        for k, word in enumerate(words):
-            if k in command_list.ADDRESSES:
-                self.address(word)
-            else:
-                self.put(word)
+        if (call.words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
+            keep_packed_right(call.words)
+        self._call(call, self.slots[step] * MAX_SCRATCH_NBYTES)

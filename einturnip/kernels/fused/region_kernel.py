@@ -41,7 +41,7 @@ from einturnip.kernels.llvm.contraction import region_product
 from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import ConditionValues, LabelMask
-from einturnip.kernels.protocol import Mode
+from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel, PythonCall
 
 _SPARE_NBYTES = 4 << 10  # scratch for kernels of blocks at the edges, which may need more than those of full blocks
 _MIN_VALUE_NBYTES = 4 << 10  # minimum bytes of a tiled value when blocks are halved to fit a workspace
@@ -110,7 +110,7 @@ def stored_steps(region: Region, mode: Mode, compile_step: Compile) -> frozenset
     return frozenset(found)
 
 
-class RegionKernel:
+class RegionKernel(PreparableKernel):
     """The kernel of a region over tiles of fixed extents."""
 
     def __init__(
@@ -161,7 +161,13 @@ class RegionKernel:
         kernels = [a.kernel for a in actions if isinstance(a, ComputeStep | FoldStep)]
         return any(isinstance(kernel, ContractionKernel) and not kernel.batch for kernel in kernels)
 
-    def __call__(
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        if len(arguments.workspace) < self.workspace_nbytes:  # the plan expected machine code, which needs less
+            return self.within(len(arguments.workspace)).prepare(arguments)
+        return PythonCall(lambda: self._run(*arguments))
+
+    def _run(
         self,
         outs: tuple[Array, ...],
         operands: tuple[Array, ...],
@@ -169,9 +175,6 @@ class RegionKernel:
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile and return the raised floating-point flags."""
-        if len(workspace) < self.workspace_nbytes:  # the plan expected machine code, which needs less
-            return self.within(len(workspace))(outs, operands, origins, first, workspace)
         region, mode = self.region, self.mode
         tile = tuple([(o, o + n) for o, n in zip(origins, self.extents, strict=True)])
         context = BlockContext(

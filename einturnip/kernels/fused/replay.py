@@ -26,9 +26,9 @@ from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, R
 from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.llvm.contraction import MAX_SCRATCH_NBYTES
 from einturnip.kernels.llvm.pack_loops import PACKED_WORDS
-from einturnip.kernels.llvm.thread_scratch import thread_scratch
 from einturnip.kernels.mask import ConditionValues, LabelMask
 from einturnip.kernels.protocol import Mode
+from einturnip.kernels.thread_scratch import thread_scratch
 
 _GEMMS = {kind: name for (name, _), kind in command_list.KINDS.items()}
 _MAX_WORDS = 1 << 14  # of the lists replayed by one call

@@ -13,10 +13,10 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import first_offset, label_strides
-from einturnip.kernels.fp_status import unit
 from einturnip.kernels.fused.program import Action, BlockContext, StepRead
 from einturnip.kernels.llvm.kernel import Function
 from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowSpec, RowTensor, fuse_rows
+from einturnip.kernels.protocol import KernelCall, address_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +77,16 @@ class RowFunctionCall:
 
     def __call__(self, context: BlockContext) -> int:
         """Run it on the current block and return the raised floating-point flags."""
-        bits = self.fast(context)
-        return self._run_fallback(context) if bits is None else bits
+        call = self.prepare(context)
+        return self._run_fallback(context) if call is None else call.run()
 
-    def fast(self, context: BlockContext) -> int | None:
-        """Run the machine code and return the raised flags; None where there is none for these strides."""
-        found = None if self.function is None else self.argument(context)
-        if found is None or self.function is None:
-            return None
-        status = unit()
-        status.clear()
-        self.function(found.buffer_info()[0])
-        return status.read()
-
-    def argument(self, context: BlockContext) -> array[int] | None:
-        """Return the function's argument for a block; None for strides that do not fit.
+    def prepare(self, context: BlockContext) -> KernelCall | None:
+        """Prepare the call of the function for a block; None if there is none for these strides.
 
         The values that the call makes are published in the context.
         """
+        if self.function is None:
+            return None
         arrays = [place(context) for place in self.places]
         key = tuple([a.strides for a in arrays])
         if key not in self.templates:
@@ -107,12 +99,14 @@ class RowFunctionCall:
         for p, (lo, _) in enumerate(context.box):
             argument[n + p] = lo
         for k, tensor in enumerate(arrays):
-            argument[2 * n + k * (n + 1)] = tensor.__array_interface__["data"][0] + offsets[k]
+            argument[2 * n + k * (n + 1)] = address_of(tensor) + offsets[k]
         for step, k in self.values:
             context.values[step] = arrays[k]
         for step in self.state_steps:
             context.values[step] = context.states[step][0]
-        return argument
+        call = KernelCall(self.function, argument, range(2 * n, len(argument), n + 1))
+        call.points = range(n, 2 * n)
+        return call
 
     def _run_fallback(self, context: BlockContext) -> int:
         bits = 0

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from einturnip.ir.region import Region
-from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fused.build import BlockProgramBuilder, Compile
-from einturnip.kernels.fused.program import BlockContext
+from einturnip.kernels.fused.program import BlockContext, StepRead
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_function import OpenRowFunction, RowFunctionCall
 from einturnip.kernels.fused.space import lay_out
@@ -19,18 +18,20 @@ from einturnip.kernels.fused.step_einsum import sum_of_mean
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import LabelMask
-from einturnip.kernels.protocol import Mode
+from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel
 
 
 @dataclass(frozen=True)
-class RowsKernel:
+class RowsKernel(PreparableKernel):
     """Computes all rows of a tile in one call.
 
-    ``fallback`` provides the workspace, and computes tiles that do not fit the function.
+    ``fallback`` provides the workspace, and computes tiles that do not fit the function. ``tensors``: the function's
+    tensor for each operand, then for the result; empty if there is not one for each.
     """
 
     run: RowFunctionCall
     fallback: RegionKernel
+    tensors: tuple[int, ...]
 
     @property
     def workspace_nbytes(self) -> int:
@@ -42,29 +43,26 @@ class RowsKernel:
         """Scalar operations of a call."""
         return self.fallback.flops
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile and return the raised floating-point flags."""
-        region, extents = self.fallback.region, self.run.extents
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        outs, operands, origins, _, workspace = arguments
+        steps, extents = len(self.fallback.region.steps), self.run.extents
         context = BlockContext(
             operands=operands,
             corners=(),
             workspace=workspace,
             scratch=workspace,
-            values=[workspace] * len(region.steps),
-            states=[()] * len(region.steps),
+            values=[workspace] * steps,
+            states=[()] * steps,
             out=outs[0],
             box=tuple([(o, o + n) for o, n in zip(origins, extents, strict=True)]),
             cuts=tuple([slice(0, n) for n in extents]),
         )
-        bits = self.run.fast(context)
-        return self.fallback(outs, operands, origins, first, workspace) if bits is None else bits
+        call = self.run.prepare(context)
+        if call is None:
+            return self.fallback.prepare(arguments)
+        call.relocations = [call.relocations[k] for k in self.tensors]
+        return call
 
 
 def compile_rows(
@@ -75,7 +73,15 @@ def compile_rows(
     if (not native and not code_cache.ready()) or 0 in extents:
         return fallback
     run = _run(region, extents, compile_step)
-    return fallback if run is None or (run.function is None and not native) else RowsKernel(run, fallback)
+    return (
+        fallback if run is None or (run.function is None and not native) else RowsKernel(run, fallback, _tensors(run))
+    )
+
+
+def _tensors(run: RowFunctionCall) -> tuple[int, ...]:
+    """Return the function's tensor for each operand of the region, then for the result."""
+    slots = [place.source if isinstance(place, StepRead) else len(run.places) - 1 for place in run.places]
+    return tuple(map(slots.index, range(len(slots)))) if sorted(slots) == [*range(len(slots))] else ()
 
 
 def row_region_code(region: Region, compile_step: Compile) -> tuple[FusedRowSpec, ...]:

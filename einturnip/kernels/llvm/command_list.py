@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
+
+from einturnip.kernels.protocol import KernelCall
 
 # Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
 # store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
@@ -19,8 +21,8 @@ CALL, FILL4, FILL8, GEMM, STAMP = 0, 1, 2, 3, 7
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
 # Words of the argument before the table.
 HEAD = 4
-# Words of a GEMM: their number, the addresses, and alpha and beta.
-GEMM_WORDS, ADDRESSES, SCALARS = 15, (8, 10, 13), (7, 12)
+# Words of a GEMM: their number; alpha and beta.
+GEMM_WORDS, SCALARS = 15, (7, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +40,25 @@ def entry(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def gemm(call: Callable[[], None] | None) -> tuple[int, list[int]] | None:
-    """Return the kind and the words of a prepared call of cblas_?gemm; None for any other call."""
-    function: Any = call.func if isinstance(call, partial) else None
+def kind_of(call: KernelCall) -> int | None:
+    """Return the kind of a prepared call as a command; None if the executor cannot make the call."""
+    function: Any = call.function
+    if function is None or isinstance(call.words, array):
+        return None if function is None else CALL
     types: Sequence[Any] = getattr(function, "argtypes", None) or ()
-    if not isinstance(call, partial) or len(types) != GEMM_WORDS - 1:
+    if len(types) != GEMM_WORDS - 1:
         return None
     name = {ctypes.c_float: "float32", ctypes.c_double: "float64"}.get(types[SCALARS[0] - 1], "")
-    kind = KINDS.get((name, ctypes.sizeof(types[3])))
-    if kind is None:
-        return None
-    words = [entry(function)]
-    for k, word in enumerate(call.args, 1):
-        words.append(_bits(word, name) if k in SCALARS else getattr(word, "value", word))
-    return kind, words
+    return KINDS.get((name, ctypes.sizeof(types[3])))
 
 
-def words_of(call: Callable[[], None], places: Sequence[ctypes.c_void_p]) -> list[int]:
-    """Return the positions of these arguments among the words of a GEMM."""
-    assert isinstance(call, partial)
-    numbers = {id(argument): k for k, argument in enumerate(call.args, 1)}
-    return [numbers[id(place)] for place in places]
+def words_of(call: KernelCall, kind: int) -> list[int]:
+    """Return the argument words of a command: the address of the call's function, then its words."""
+    if kind == CALL:
+        return [entry(call.function), *call.words]
+    name = next(name for (name, _), gemm in KINDS.items() if gemm == kind)
+    words = (_bits(word, name) if k in SCALARS else word for k, word in enumerate(call.words, 1))
+    return [entry(call.function), *words]
 
 
 def _bits(value: float, name: str) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.contraction import ContractionKernel, StrideKey, compile_contraction
 from einturnip.kernels.blas.small_products import general_ns, multiplied_ns
-from einturnip.kernels.expr.primitives import Array
-from einturnip.kernels.fp_status import unit
 from einturnip.kernels.llvm.kernel import Function
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES
 from einturnip.kernels.llvm.loop_order import LEFT, OUT, Strides, by_strides, merged_labels, squares
@@ -23,9 +23,8 @@ from einturnip.kernels.llvm.pack_loops import LISTS, PLACES, WORDS, PackedBlocks
 from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec
 from einturnip.kernels.llvm.processor import scales_in_vectors
 from einturnip.kernels.llvm.register_tile import ADDS, PUTS, STREAMS
-from einturnip.kernels.llvm.thread_scratch import thread_scratch
-from einturnip.kernels.parallel_parts import FINER, KernelParts, repeated, spans
-from einturnip.kernels.protocol import Bound, Mode, PreparableKernel
+from einturnip.kernels.parallel_parts import FINER, divided, spans
+from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel, address_of
 
 SCRATCH, _KEEPS, _BATCHES = (WORDS.index(text) for text in ("scratch", "keeps", "batches"))
 ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
@@ -71,31 +70,9 @@ class PackedContraction(PreparableKernel):
         """Bytes of workspace that the BLAS kernel needs; this one packs into the thread's scratch."""
         return self.fallback.workspace_nbytes
 
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """See Bindable."""
-        words, needed, _ = self.words(outs, operands, first or self.fallback.whole)
-        address, function, flags = words.buffer_info()[0], self.function, unit()
-
-        def run() -> int:
-            words[SCRATCH] = thread_scratch(needed)
-            flags.clear()
-            function(address)
-            return flags.read()
-
-        return run
-
-    def words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int, bool]:
-        """Return the function's argument, the bytes of its scratch, and whether sides are swapped.
-
-        The scratch address is not set yet.
-        """
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        outs, operands, _, first, _ = arguments
         fallback = self.fallback
         left, right = (fallback.view(side, operands[fallback.slots[side]]) for side in (0, 1))
         key = left.strides, right.strides, outs[0].strides
@@ -103,20 +80,22 @@ class PackedContraction(PreparableKernel):
             self._layouts[key] = self._layout(key)
         swapped, template, needed = self._layouts[key]
         words = template[:]
-        words[0] = words[0] if fresh else ADDS
-        operands = (right, left) if swapped else (left, right)
-        words[2:5] = array("q", map(_address, (*operands, outs[0])))
-        return words, needed, swapped
+        words[0] = words[0] if first or fallback.whole else ADDS
+        first_word, second_word, out_word = ADDRESSES
+        left_word, right_word = (second_word, first_word) if swapped else (first_word, second_word)
+        words[left_word], words[right_word], words[out_word] = map(address_of, (left, right, outs[0]))
+        relocations = (right_word, left_word, out_word) if fallback.slots[0] else (left_word, right_word, out_word)
+        call = KernelCall(self.function, words, relocations)
+        call.scratch, call.scratch_nbytes, call.divide = SCRATCH, needed, partial(self._divided, words, swapped)
+        return call
 
-    def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
-    ) -> KernelParts | None:
-        """See Divisible. Divides batches, else rows or columns, whichever repeats less packing.
+    def _divided(self, words: array[int], swapped: bool, max_parts: int) -> NDArray[np.int64]:
+        """Divide batches, else rows or columns, whichever repeats less packing.
 
         A right operand that is one block stays packed from part to part, because scratch is cleared once per run.
         """
-        found, needed, swapped = self.words(outs, operands, True)
-        found = self.with_packed_right(found)
+        found = words[:]
+        keep_packed_right(found)
         found[_KEEPS] *= 1 + swapped  # one matrix may be the right operand of some tiles, the left one of others
         divisions = [self._divide(found, _BATCHES, 1, 1, max_parts)]
         if found[_BATCHES] == 1:
@@ -132,18 +111,9 @@ class PackedContraction(PreparableKernel):
             (division for division in divisions if len(division.spans) >= enough),
             key=lambda division: division.repeated_packing,
         )
-        points, first, inner, parts = division.points, division.label, division.inner, division.spans
-        words, starts = repeated(found, len(parts)), np.array([begin for begin, _ in parts])
-        words[:, first] = [end - begin for begin, end in parts]
-        words[:, points] = words[:, first] * inner
-        for step, at in enumerate(ADDRESSES, 1):
-            words[:, at] += starts * found[first + step]
-        left, right, out = ADDRESSES
-        sides = (right, left) if swapped else (left, right)
-        arrays = [0] * len(operands)
-        for side, at in enumerate(sides):
-            arrays[self.fallback.slots[side]] = at
-        return KernelParts(self.function, words, [*arrays, out], SCRATCH, needed, False)
+        label = division.label
+        moved = {at: found[label + step] for step, at in enumerate(ADDRESSES, 1)}
+        return divided(found, division.spans, {label: 1, division.points: division.inner}, moved)
 
     def _divide(self, words: array[int], points: int, unit: int, min_points: int, max_parts: int) -> _ProductParts:
         """Divide a list of labels into parts of whole units; each but the last has at least ``min_points``."""
@@ -160,18 +130,6 @@ class PackedContraction(PreparableKernel):
             packings = len(parts)
         other = {_BATCHES: 0, _BATCHES + 1: columns, _BATCHES + 2: rows}[points]
         return _ProductParts(points, label, inner, parts, max(0, len(parts) - packings) * other)
-
-    def with_packed_right(self, words: array[int]) -> array[int]:
-        """Return the argument changed so that the right operand stays packed for the next call of its kind.
-
-        It is unchanged if the operand is packed in several blocks. The caller must not change the operand until the
-        first words of the scratch are set to 0.
-        """
-        batches, _, columns, terms = words[_BATCHES : _BATCHES + 4]
-        _, column_block, term_block = words[_BLOCKS : _BLOCKS + 3]
-        found = words[:]
-        found[_KEEPS] = int(batches == 1 and columns <= column_block and terms <= term_block)
-        return found
 
     def _layout(self, key: StrideKey) -> tuple[bool, array[int], int]:
         """Return, for these strides, whether to swap sides, the argument without addresses, and scratch bytes."""
@@ -217,8 +175,15 @@ class PackedContraction(PreparableKernel):
         return swapped, array("q", [*words, *begins, *(places[name] for name in PLACES), *made]), places["end"]
 
 
-def _address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
+def keep_packed_right(words: MutableSequence[int]) -> None:
+    """Change the argument so that the right operand stays packed for the next call of its kind.
+
+    It is unchanged if the operand is packed in several blocks. The caller must not change the operand until the
+    first words of the scratch are set to 0.
+    """
+    batches, _, columns, terms = words[_BATCHES : _BATCHES + 4]
+    _, column_block, term_block = words[_BLOCKS : _BLOCKS + 3]
+    words[_KEEPS] = int(batches == 1 and columns <= column_block and terms <= term_block)
 
 
 def _is_swapped(

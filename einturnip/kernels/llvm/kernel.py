@@ -5,18 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.ir.einsum import Access
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import first_offset, label_strides
-from einturnip.kernels.fp_status import INVALID, unit
+from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.pack_plan import COLUMN_VECTORS
-from einturnip.kernels.llvm.thread_scratch import thread_scratch
-from einturnip.kernels.parallel_parts import KernelParts, repeated, spans
-from einturnip.kernels.protocol import Bound, HostKernel, PreparableKernel
+from einturnip.kernels.parallel_parts import divided, spans
+from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PreparableKernel, address_of
 
 Function = Callable[[int], None]
 # Minimum size of a part: register tiles along a label whose points share operands, and bytes along the vector label.
@@ -46,51 +47,24 @@ class MachineCodeKernel(PreparableKernel):
         """Scalar operations of a call."""
         return self.fallback.flops
 
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """See Bindable."""
-        arguments = self._arguments(outs, operands, origins, first)
-        if arguments is None:
-            return lambda: self.fallback(outs, operands, origins, first, workspace)
-        status, function, compares = unit(), self.function, self.spec.compares
-        address, needed = arguments.buffer_info()[0], self.spec.scratch_nbytes
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        words, spec, n = self._words(arguments), self.spec, self.spec.n_labels
+        if words is None:
+            return self.fallback.prepare(arguments)
+        tensors = range(2 * n + 1, len(words) - (spec.packing is not None), n + 1)
+        call = KernelCall(self.function, words, tensors, partial(self._compared, arguments) if spec.compares else None)
+        if spec.scratch_nbytes:
+            call.scratch, call.scratch_nbytes = len(words) - 1, spec.scratch_nbytes
+        if spec.mode == "full":
+            call.divide = partial(self._divided, words, tensors)
+        return call
 
-        def run(_keep_alive: array[int] = arguments) -> int:
-            if needed:
-                arguments[-1] = thread_scratch(needed)
-            status.clear()
-            function(address)
-            bits = status.read()
-            if bits & INVALID and compares:
-                return self._compared(bits, outs, operands, origins, first, workspace)
-            return bits
-
-        return run
-
-    def parts(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], max_parts: int
-    ) -> KernelParts | None:
-        """See Divisible."""
-        spec, n = self.spec, self.spec.n_labels
-        found = self._arguments(outs, operands, origins, True)
-        if found is None or spec.mode != "full":
-            return None
-        arrays = [2 * n + 1 + slot * (n + 1) for slot in range(len(operands) + len(outs))]
-        label, parts = self._divide(max_parts)
-        words = repeated(found, len(parts))
-        begins = np.array([begin for begin, _ in parts])
-        words[:, label] = [end - begin for begin, end in parts]
-        words[:, n + label] += begins
-        for at in arrays:
-            words[:, at] += begins * words[:, at + 1 + label]
-        scratch = len(found) - 1 if spec.scratch_nbytes else -1
-        return KernelParts(self.function, words, arrays, scratch, spec.scratch_nbytes, spec.compares)
+    def _divided(self, words: array[int], tensors: range, max_parts: int) -> NDArray[np.int64]:
+        """Return the words of at most ``max_parts`` parts."""
+        n, (label, parts) = self.spec.n_labels, self._divide(max_parts)
+        moved = {n + label: 1} | {at: words[at + 1 + label] for at in tensors}
+        return divided(words, parts, {label: 1}, moved)
 
     def _divide(self, max_parts: int) -> tuple[int, list[tuple[int, int]]]:
         """Return the output label that gives the most parts, the first of equals, and their spans."""
@@ -108,24 +82,15 @@ class MachineCodeKernel(PreparableKernel):
             yield spec.vector, max(spec.width * tile[spec.vector], run // spec.out_dtypes[0].itemsize)
         yield from ((label, _MIN_TILES * n) for label, n in tile.items() if label not in (spec.vector, spec.swept))
 
-    def _compared(
-        self,
-        bits: int,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
+    def _compared(self, arguments: CallArguments, flags: int) -> int:
         """Return the flags, without an INVALID that a comparison with NaN may have raised."""
-        if self.spec.repeatable or first:  # NumPy computes the tile again and knows
-            return self.fallback(outs, operands, origins, first, workspace)
-        return bits & ~INVALID if any(map(_has_nan, operands)) else bits
+        if self.spec.repeatable or arguments.first:  # NumPy computes the tile again and knows
+            return self.fallback.prepare(arguments).run()
+        return flags & ~INVALID if any(map(_has_nan, arguments.operands)) else flags
 
-    def _arguments(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], first: bool
-    ) -> array[int] | None:
+    def _words(self, arguments: CallArguments) -> array[int] | None:
         """Return the function's argument; None if an array's strides do not fit."""
+        outs, operands, origins, first, _ = arguments
         spec, extents = self.spec, self.extents
         n = spec.n_labels
         found = array("q", extents[:n])
@@ -138,8 +103,7 @@ class MachineCodeKernel(PreparableKernel):
             inner = self._along(slot)
             if steps.get(inner, tensor.itemsize) != tensor.itemsize and extents[inner] > 1:
                 return None
-            address = tensor.__array_interface__["data"][0] + first_offset(access, tensor.strides, extents)
-            found.append(address)
+            found.append(address_of(tensor) + first_offset(access, tensor.strides, extents))
             found.extend([steps.get(p, 0) for p in range(n)])
         if spec.packing is not None:
             found.append(0)

@@ -14,7 +14,7 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.space import BlockedSpace
 from einturnip.kernels.expr.window import TileView, aligned
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
-from einturnip.kernels.protocol import Bound, PreparableKernel
+from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel
 
 BLOCKS_IN_SEQUENCE = 64  # blocks whose results are added to one partial state, where additions round
 _ALL = slice(None)
@@ -45,30 +45,11 @@ class BlockedKernel(PreparableKernel):
     tables_nbytes: int = 0
     within: Callable[[int], BlockedKernel] | None = field(default=None, compare=False)
 
-    def bound(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> Bound:
-        """See Bindable."""
-        if len(workspace) < self.workspace_nbytes and self.within is not None:  # the plan expected machine code
-            return self.within(len(workspace)).bound(outs, operands, origins, first, workspace)
-        call = _BlockedCall(self, outs, operands, origins, first or self.whole, workspace)
-        cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
-
-        def run() -> int:
-            log = StatusLog()
-            for out, number in cleared:
-                np.copyto(out, number)
-            with recording_numpy_errors(log):
-                call.count_up()
-                call.run(0)
-            return log.bits
-
-        return run
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        if len(arguments.workspace) < self.workspace_nbytes and self.within is not None:
+            return self.within(len(arguments.workspace)).prepare(arguments)  # the plan expected machine code
+        return _BlockedCall(self, arguments)
 
 
 def blocked(
@@ -100,19 +81,13 @@ def blocked(
     )
 
 
-class _BlockedCall:
-    """A call, which can be repeated: registers bound to arrays, and the current block."""
+class _BlockedCall(KernelCall):
+    """A call by NumPy: registers bound to arrays, and the current block."""
 
-    def __init__(
-        self,
-        kernel: BlockedKernel,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> None:
-        space = kernel.space
+    def __init__(self, kernel: BlockedKernel, arguments: CallArguments) -> None:
+        space, (outs, operands, origins, first, workspace) = kernel.space, arguments
+        first = first or kernel.whole
+        self.cleared = tuple(zip(outs, kernel.cleared, strict=False)) if first else ()
         self.kernel, self.space, self.first, self.workspace = kernel, space, first, workspace
         self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
         self.current = [_ALL] * len(space.order)
@@ -130,10 +105,16 @@ class _BlockedCall:
         shapes = ((index, space.shape(kernel.registers[index].labels)) for index in kernel.iotas)
         self.counting = [self._array(index, shape).reshape(-1) for index, shape in shapes]
 
-    def count_up(self) -> None:
-        """Fill the registers that hold 0, 1, 2, ...; other kernels use the workspace between runs."""
-        for array in self.counting:
-            count_up(array)
+    def run(self) -> int:
+        """See KernelCall."""
+        log = StatusLog()
+        for out, number in self.cleared:
+            np.copyto(out, number)
+        with recording_numpy_errors(log):
+            for array in self.counting:  # registers that hold 0, 1, 2, ...: others use the workspace between runs
+                count_up(array)
+            self._run(0)
+        return log.bits
 
     def _bind(self, index: int, register: Register, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> None:
         level, space = register.level, self.space
@@ -164,7 +145,7 @@ class _BlockedCall:
         register = self.kernel.registers[index]
         return np.ndarray(shape, register.dtype, self.workspace, self.kernel.offsets[index])
 
-    def run(self, depth: int) -> None:
+    def _run(self, depth: int) -> None:
         """Run the loop nest from level ``depth`` on, for the current block of the outer loops."""
         self._enter(depth)
         kernel, space = self.kernel, self.space
@@ -185,7 +166,7 @@ class _BlockedCall:
                 stop = min(start + block, extent)
                 self.current[axis] = slice(start, stop)
                 self.sizes[axis] = stop - start
-                self.run(depth + 1)
+                self._run(depth + 1)
         if depth == space.n_out_loops:
             self._steps(kernel.sections[innermost + 3])
 

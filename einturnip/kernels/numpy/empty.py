@@ -11,12 +11,12 @@ import numpy as np
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.fold import identity
 from einturnip.kernels.expr.graph import number
-from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import INVALID
+from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall
 
 
 @dataclass(frozen=True)
-class FillKernel:
+class FillKernel(PreparableKernel):
     """Writes one number to each output."""
 
     values: tuple[np.ndarray[Any, np.dtype[Any]], ...]
@@ -25,19 +25,16 @@ class FillKernel:
     workspace_nbytes: int = 0
     flops: int = 0
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile; an accumulation that is not the first leaves the state unchanged."""
-        if self.values and (first or self.always):
-            for out, value in zip(outs, self.values, strict=True):
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel. An accumulation that is not the first leaves the state unchanged."""
+        outs = arguments.outs if self.values and (arguments.first or self.always) else ()
+
+        def run() -> int:
+            for out, value in zip(outs, self.values, strict=False):
                 np.copyto(out, value)
-        return self.status
+            return self.status
+
+        return PythonCall(run)
 
 
 def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["full", "accumulate"]) -> FillKernel:

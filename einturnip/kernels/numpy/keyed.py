@@ -25,10 +25,11 @@ from einturnip.kernels.numpy.reduce import compile_reduce
 from einturnip.kernels.numpy.scatter import BOOLEAN, ROWS, VALUED, Scatter, scatter_codes, scratch_names
 from einturnip.kernels.numpy.scatter_sums import Begin, ScatterSums, Settle, table_types
 from einturnip.kernels.numpy.sorted_sums import CHUNK, VECTORS, vector_type
+from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall
 
 
 @dataclass(frozen=True)
-class FinalizedKernel:
+class FinalizedKernel(PreparableKernel):
     """Folds into a state in the workspace, then finalizes it."""
 
     fold: BlockedKernel
@@ -49,26 +50,21 @@ class FinalizedKernel:
         shape, dtypes = self.state
         return [-(-math.prod(shape) * d.itemsize // 64) * 64 for d in dtypes]
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile."""
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
         shape, dtypes = self.state
-        state, offset = [], 0
+        state, offset = list[Array](), 0
         for dtype, nbytes in zip(dtypes, self._sizes(), strict=True):
-            state.append(np.ndarray(shape, dtype.numpy, workspace, offset))
+            state.append(np.ndarray(shape, dtype.numpy, arguments.workspace, offset))
             offset += nbytes
-        bits = self.fold(tuple(state), operands, origins, True, workspace[offset:])
-        return bits | self.finalize(outs, tuple(state), origins, True, workspace[offset:])
+        made = arguments._replace(first=True, workspace=arguments.workspace[offset:])
+        fold = self.fold.prepare(made._replace(outs=tuple(state)))
+        finalize = self.finalize.prepare(made._replace(operands=tuple(state)))
+        return PythonCall(lambda: fold.run() | finalize.run())
 
 
 @dataclass(frozen=True)
-class CheckedKernel:
+class CheckedKernel(PreparableKernel):
     """Checks the keys of a tile in which no point can be selected."""
 
     keys: BlockedKernel
@@ -80,17 +76,15 @@ class CheckedKernel:
         """Bytes of workspace that the check needs."""
         return self.keys.workspace_nbytes
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile."""
-        self.keys((), operands, origins, first, workspace)
-        return self.fill(outs, operands, origins, first, workspace)
+    def prepare(self, arguments: CallArguments) -> KernelCall:
+        """See HostKernel."""
+        check, fill = self.keys.prepare(arguments._replace(outs=())), self.fill.prepare(arguments)
+
+        def run() -> int:
+            check.run()
+            return fill.run()
+
+        return PythonCall(run)
 
 
 def compile_keyed(

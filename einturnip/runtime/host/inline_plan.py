@@ -19,7 +19,8 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
-from einturnip.kernels.protocol import HostKernel
+from einturnip.kernels.llvm.command_list import kind_of
+from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, KernelOperands
@@ -29,7 +30,6 @@ from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.trace import RunTrace
 
 _Call: TypeAlias = Callable[[], int | CommandListResult]
-_KERNELS = (OpKind.KERNEL, OpKind.AGGREGATE)
 # Limits of a small plan: ops, bytes of the arena (which stays allocated between runs), planned seconds on one worker.
 MAX_OPS = 64
 MAX_NBYTES = 1 << 20
@@ -134,20 +134,20 @@ class InlinePlan:
 
         Transfers without a copy need no call. Also returns the number of ops that a command list can contain.
         """
-        calls, prepared = self._prepared.calls, self._prepared
+        prepared, calls = self._prepared, self._prepared.calls
         rows = [i for i, call in enumerate(calls) if call is not int]
-        ops = [self._graph[i] for i in rows]
-        found = [prepared.record(op) if op.kind in _KERNELS else None for op in ops]
+        recordable = {i for i, call in prepared.kernel_calls.items() if call.scratch < 0 and kind_of(call) is not None}
         grouped, has_executor = list[tuple[tuple[int, ...], _Call]](), code_cache.find(EXECUTOR) is not None
-        for recordable, group in groupby(range(len(rows)), lambda k: found[k] is not None):
-            members = list(group)
-            if recordable and has_executor and len(members) > 1:
-                recorded = [r for k in members if (r := found[k]) is not None]
-                commands = OpCommandList(recorded, [calls[rows[k]] for k in members], prepared.addresses)
-                grouped.append((tuple(rows[k] for k in members), commands))
+        for is_recordable, group in groupby(rows, recordable.__contains__):
+            members = tuple(group)
+            if is_recordable and has_executor and len(members) > 1:
+                commands = OpCommandList([prepared.kernel_calls[i] for i in members])
+                for i, begin in zip(members, commands.begins, strict=True):
+                    prepared.relocate(i, commands.memory, begin)
+                grouped.append((members, commands))
             else:
-                grouped += [((rows[k],), calls[rows[k]]) for k in members]
-        return grouped, sum(recorded is not None for recorded in found)
+                grouped += [((i,), calls[i]) for i in members]
+        return grouped, len(recordable)
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlineResult:
         """Run every op. ``inputs``: the array of each input by node. ``outputs``: the array of each output."""
@@ -196,4 +196,5 @@ class InlinePlan:
 
 def _is_several(kernel: ContractionKernel, call: KernelOperands) -> bool:
     """Return whether BLAS needs several calls for a small product; machine code needs one."""
-    return not kernel.is_vector and kernel.single(call.outs, call.operands, True) is None
+    arguments = CallArguments(call.outs, call.operands, call.origins, True, call.workspace)
+    return not kernel.is_vector and kernel.prepare(arguments).function is None

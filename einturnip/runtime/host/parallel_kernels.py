@@ -7,10 +7,9 @@ machines use a core, or a thread wakes late. A machine-code loop takes the chunk
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import time
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 
 from einturnip.kernels.fp_status import INVALID, REPORTED, fp_flags
 from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.command_list import entry
 from einturnip.kernels.llvm.parallel_for import CALL, ParallelForCode
-from einturnip.kernels.llvm.thread_scratch import thread_scratch
-from einturnip.kernels.parallel_parts import KernelParts
+from einturnip.kernels.protocol import KernelCall
 from einturnip.kernels.select import Code
+from einturnip.kernels.thread_scratch import thread_scratch
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host.worker_pool import AssignedOps, WorkerPool
 
@@ -35,47 +35,38 @@ _PARALLEL_FOR: Code = ParallelForCode()
 
 @dataclass(frozen=True)
 class ParallelOp:
-    """One op divided into chunks.
-
-    ``relocations``: argument words that hold an address in a caller's array, as (tier, word). ``rerun``: runs the op
-    without dividing it.
-    """
+    """One op divided into chunks; ``words``: of each chunk, as ``KernelCall.divide`` returns them."""
 
     op: int
-    parts: KernelParts
-    relocations: Sequence[tuple[int, int]]
-    rerun: Callable[[], int]
+    call: KernelCall
+    words: NDArray[np.int64]
 
 
 class ParallelOps:
     """Ops whose chunks several threads take. For one run at a time.
 
-    ``addresses``: by tier, the address of the caller's array with which the chunks were prepared.
-
-    Memory layout: ``_words`` has the argument words of each chunk. ``_calls`` has a row for each chunk: the function,
-    the address of its argument words, the position of the scratch word, and the flags that the call raised.
+    ``memory``: the argument words of all chunks, one after the other. ``places``: by op, the position of the first word
+    of each chunk. Private memory: ``_calls`` has a row for each chunk: the function, the address of its argument words,
+    the position of the scratch word, and the flags that the call raised.
     """
 
-    def __init__(self, parallel: Sequence[ParallelOp], addresses: Mapping[int, int]) -> None:
-        self._parallel, self._addresses = parallel, dict(addresses)
-        self._length = max(one.parts.words.shape[1] for one in parallel)
-        counts = [len(one.parts.words) for one in parallel]
-        self._begins = np.concatenate([[0], np.cumsum(counts)])
-        self._words = np.zeros((int(self._begins[-1]), self._length), np.int64)
-        self._calls = np.zeros((len(self._words), len(CALL)), np.int64)
-        relocated: dict[int, list[NDArray[np.int64]]] = {tier: [] for tier in addresses}
+    def __init__(self, parallel: Sequence[ParallelOp]) -> None:
+        self._parallel = parallel
+        length = max(one.words.shape[1] for one in parallel)
+        counts = [len(one.words) for one in parallel]
+        self._begins = np.cumsum([0, *counts])
+        words = np.zeros((int(self._begins[-1]), length), np.int64)
+        self._calls = np.zeros((len(words), len(CALL)), np.int64)
+        self.places = list[NDArray[np.int64]]()
         for one, begin in zip(parallel, self._begins.tolist(), strict=False):
-            words = one.parts.words
-            rows = np.arange(begin, begin + len(words))
-            self._words[rows, : words.shape[1]] = words
-            self._calls[rows, 0] = ctypes.cast(one.parts.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-            self._calls[rows, 2] = one.parts.scratch
-            for tier, word in one.relocations:
-                relocated[tier].append(rows * self._length + word)
-        self._calls[:, 1] = self._words.ctypes.data + 8 * self._length * np.arange(len(self._words))
-        self._relocated = {tier: np.concatenate(places) for tier, places in relocated.items() if places}
-        self._flat = self._words.reshape(-1)
-        self._work = _ParallelWork(self._calls, max(one.parts.scratch_nbytes for one in parallel))
+            rows = np.arange(begin, begin + len(one.words))
+            words[rows, : one.words.shape[1]] = one.words
+            self._calls[rows, 0] = entry(one.call.function)
+            self._calls[rows, 2] = one.call.scratch
+            self.places.append(rows * length)
+        self._calls[:, 1] = words.ctypes.data + 8 * length * np.arange(len(words))
+        self.memory = words.reshape(-1)
+        self._work = _ParallelWork(self._calls, max(one.call.scratch_nbytes for one in parallel))
         self._assigned = AssignedOps(self._work, ())
 
     @property
@@ -83,17 +74,11 @@ class ParallelOps:
         """The ops that are divided."""
         return [one.op for one in self._parallel]
 
-    def run(self, addresses: Mapping[int, int], pool: WorkerPool, others: int) -> dict[int, int]:
+    def run(self, pool: WorkerPool, others: int) -> dict[int, int]:
         """Run every chunk; return the floating-point flags of each op that raised any.
 
-        ``addresses``: by tier, the present address of the caller's array. ``others``: number of threads of the pool
-        that are asked to help.
+        ``others``: number of threads of the pool that are asked to help.
         """
-        for tier, places in self._relocated.items():
-            now = addresses[tier]
-            if now != self._addresses[tier]:
-                self._flat[places] += now - self._addresses[tier]
-                self._addresses[tier] = now
         work = self._work
         mine = work.begin()
         for _ in range(min(others, len(self._calls) - 1)):
@@ -101,15 +86,12 @@ class ParallelOps:
         if not work.finish(mine) & REPORTED:
             return {}
         seen = np.bitwise_or.reduceat(self._calls[:, 3], self._begins[:-1]).tolist()
-        return {one.op: self._flags(one, word) for one, word in zip(self._parallel, seen, strict=True) if word}
-
-    def _flags(self, one: ParallelOp, word: int) -> int:
-        """Return an op's floating-point flags.
-
-        A comparison with NaN also raises INVALID, so then the kernel itself has to decide.
-        """
-        bits = fp_flags(word)
-        return one.rerun() if bits & INVALID and one.parts.compares else bits
+        found = {one.op: (fp_flags(word), one.call.fallback) for one, word in zip(self._parallel, seen, strict=True)}
+        return {
+            op: fallback(flags) if flags & INVALID and fallback is not None else flags
+            for op, (flags, fallback) in found.items()
+            if flags
+        }
 
 
 class _ParallelWork:

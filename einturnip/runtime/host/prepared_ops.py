@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from einturnip.devices.host import HostArena
-from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.parallel_parts import Divisible, KernelParts
-from einturnip.kernels.protocol import Bindable, HostKernel, Relocatable, RelocatableCall
+from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PythonCall, address_of
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, KernelOperands, OpViews
-from einturnip.runtime.host.command_lists import RecordedOp, record_call
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.types import slices
@@ -31,6 +27,8 @@ STEP_NBYTES = 4 << 10
 
 _Window = tuple[int, tuple[Any, ...]]
 """A region of a caller's array: the array's tier and the index."""
+_Move = tuple[int, Any, Any, Any]
+"""Words to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
 
 
 class PreparedOps:
@@ -55,6 +53,8 @@ class PreparedOps:
         self.files: dict[int, Array] = {}
         self.addresses = dict[int, int]()  # by tier: address of each caller's array that kernels access directly
         self._begun: set[int] = set()
+        self.kernel_calls = dict[int, KernelCall]()  # by position among the ops: those that are one kernel call
+        self._moves: list[list[_Move]] = []
         self.calls = [self._prepare(op) for op in ops]
         if not fixed:
             self._views.forget()
@@ -67,12 +67,22 @@ class PreparedOps:
                 files[FILES + i] = array
         for o, array in enumerate(outputs):
             files[FILES + self._nodes + o] = array
-        for tier in self.addresses:
-            self.addresses[tier] = _address(files[tier])
+        now = {tier: address_of(files[tier]) for tier in self.addresses}
+        if now != self.addresses:
+            self.addresses = now
+            for moves in self._moves:
+                for tier, memory, position, offset in moves:
+                    memory[position] = now[tier] + offset
 
-    def forget(self) -> None:
-        """Drop the arrays with which the calls were prepared."""
-        self._views.forget()
+    def relocate(self, k: int, memory: Any, begin: Any) -> None:
+        """Update a copy of the words of op ``k`` for each run, in place of the words themselves.
+
+        ``begin``: the position of the copy's first word in ``memory``; for an op divided into parts, that of each part.
+        """
+        self._moves[k] = [
+            (tier, memory, begin + word, memory[begin + word] - self.addresses[tier])
+            for tier, _, word, _ in self._moves[k]
+        ]
 
     def end(self) -> None:
         """Drop the arrays of a run."""
@@ -80,6 +90,7 @@ class PreparedOps:
         self._begun.clear()
 
     def _prepare(self, op: Op) -> PreparedOp:
+        self._moves.append([])
         match op.kind:
             case OpKind.KERNEL | OpKind.AGGREGATE:
                 return self._kernel(op)
@@ -94,143 +105,76 @@ class PreparedOps:
 
     def _kernel(self, op: Op) -> PreparedOp:
         call = self._views.call(op)
-        bind = self._bound if self._fixed else self._unbound
+        kernel, windows = self._choose(call), {} if self._fixed else self._windows(op, call)
+        later = self._kernel_call(kernel, call, windows, False)
         if op.unit < 0:
-            return bind(op, call, False)
-        later, first = bind(op, call, False), bind(op, call, not self._views.continues(op.unit))
+            self.kernel_calls[len(self._moves) - 1] = later
+            return later.run
+        first = self._kernel_call(kernel, call, windows, not self._views.continues(op.unit))
         begun, unit = self._begun, op.unit
 
         def accumulate() -> int:
             if unit in begun:
-                return later()
+                return later.run()
             begun.add(unit)
-            return first()
+            return first.run()
 
         return accumulate
 
-    def _bound(self, op: Op, call: KernelOperands, first: bool) -> PreparedOp:
-        """Prepare a kernel call on tiles whose addresses are the same in every run."""
-        kernel = self._choose(call)
-        if isinstance(kernel, Bindable):
-            return kernel.bound(call.outs, call.operands, call.origins, first, call.workspace)
-        return lambda: kernel(call.outs, call.operands, call.origins, first, call.workspace)
+    def _kernel_call(
+        self, kernel: HostKernel, operands: KernelOperands, windows: Mapping[int, _Window], first: bool
+    ) -> KernelCall:
+        """Prepare a kernel call; ``windows``: the operands, then outputs, in the arrays of the present run."""
+        arguments = CallArguments(operands.outs, operands.operands, operands.origins, first, operands.workspace)
+        call = kernel.prepare(arguments)
+        if not windows:
+            return call
+        run = self._on_arrays(kernel, arguments, windows)
+        if len(call.relocations) != len(arguments.operands) + len(arguments.outs):
+            return PythonCall(run)
+        if call.fallback is not None:
+            call.fallback = lambda _flags: run()
+        for slot, (tier, _) in windows.items():
+            word = call.relocations[slot]
+            base = self.addresses.setdefault(tier, address_of(self._array(tier)))
+            self._moves[-1].append((tier, call.words, word, call.words[word] - base))
+        return call
 
-    def _unbound(self, op: Op, call: KernelOperands, first: bool) -> PreparedOp:
-        """Prepare a kernel call some of whose tiles are in the arrays of the present run."""
-        task = self._tasks[op.task]
-        made = self._window(op.writes[0].value)
-        windows: list[tuple[int, _Window]] = []
-        if task.kind not in (TaskKind.FINALIZE, TaskKind.COMBINE):
-            box = self._tasks.decomposition.partitionings[task.node].box(task.key)
-            for slot, seen in enumerate(task.seen):
-                found = self._window(seen)
-                if found is not None:
-                    need = call.einsum.operand_box(slot, box)
-                    windows.append((slot, (found[0], (*slices(need), ...))))
-        if made is None and not windows:
-            return self._bound(op, call, first)
-        kernel, files, outs = self._choose(call), self.files, call.outs
-        in_arrays = dict(windows)
-        in_arena = [None if slot in in_arrays else operand for slot, operand in enumerate(call.operands)]
-        origins, workspace, relocatable = call.origins, call.workspace, None
-        if op.unit < 0 and call.mode == "full" and isinstance(kernel, Relocatable):
-            relocatable = kernel.relocatable_call(outs, call.operands)
-        if made is not None:
-            outs = ()
-        del call, op  # the closure below would keep the arrays alive
+    def _on_arrays(
+        self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, _Window]
+    ) -> Callable[[], int]:
+        """Return the kernel call on the arrays of the present run."""
+        outs, operands, origins, first, workspace = arguments
+        in_arena = [None if slot in windows else tensor for slot, tensor in enumerate((*operands, *outs))]
+        files, n = self.files, len(operands)
+        del arguments, outs, operands  # the closure below would keep the arrays alive
 
         def run() -> int:
-            operands: list[Any] = in_arena.copy()
-            for slot, (tier, window) in windows:
-                operands[slot] = files[tier][window]
-            results = outs if made is None else (files[made[0]][made[1]],)
-            return kernel(results, tuple(operands), origins, first, workspace)
-
-        if relocatable is None:
-            return run
-        return self._relocated(relocatable, windows if made is None else [*windows, (len(in_arena), made)], run)
-
-    def _relocated(
-        self,
-        relocatable: RelocatableCall,
-        windows: Sequence[tuple[int, _Window]],
-        rerun: PreparedOp,
-    ) -> PreparedOp:
-        """Prepare a call that sets the addresses of its tiles first.
-
-        ``rerun``: calls the kernel on the arrays.
-
-        An INVALID flag may come from padding outside the tile, so ``rerun`` then decides.
-        """
-        relocations, addresses, call = list[tuple[ctypes.c_void_p, int, int]](), self.addresses, relocatable.call
-        for slot, (tier, window) in windows:
-            offset = _address(self._array(tier)[window]) - self._base(tier)
-            relocations.append((relocatable.places[slot], tier, offset))
-
-        def run() -> int:
-            for place, tier, offset in relocations:
-                place.value = addresses[tier] + offset
-            bits = call()
-            return rerun() if bits & INVALID else bits
+            tensors: list[Any] = in_arena.copy()
+            for slot, (tier, window) in windows.items():
+                tensors[slot] = files[tier][window]
+            return kernel.prepare(
+                CallArguments(tuple(tensors[n:]), tuple(tensors[:n]), origins, first, workspace)
+            ).run()
 
         return run
 
-    def _base(self, tier: int) -> int:
-        """Return the address of the array with which calls are prepared.
-
-        From now on ``begin`` updates it for each run.
-        """
-        return self.addresses.setdefault(tier, _address(self._array(tier)))
+    def _windows(self, op: Op, call: KernelOperands) -> dict[int, _Window]:
+        """Return the windows of an op's tiles in the caller's arrays, by operand, then output."""
+        task, found = self._tasks[op.task], list[_Window | None]()
+        if task.kind in (TaskKind.FINALIZE, TaskKind.COMBINE):
+            found += [None] * len(call.operands)
+        else:
+            box = self._tasks.decomposition.partitionings[task.node].box(task.key)
+            found += [self._window(seen, call.einsum.operand_box(slot, box)) for slot, seen in enumerate(task.seen)]
+        found.append(self._window(op.writes[0].value))
+        return {slot: window for slot, window in enumerate(found) if window is not None}
 
     def _array(self, tier: int) -> Array:
         """Return the caller's array with which calls are prepared."""
         array = self._zero_copy.array(tier - FILES)
         assert array is not None
         return array
-
-    def record(self, op: Op) -> RecordedOp | None:
-        """Record a kernel that computes a whole tile for a command list; None if that is not possible.
-
-        Only while the arrays with which the calls were prepared exist.
-        """
-        call = self._views.call(op)
-        kernel = self._choose(call)
-        found = record_call(kernel, call) if call.mode == "full" and op.unit < 0 else None
-        relocations = None if found is None else self._relocations(op, found.arrays)
-        if found is None or relocations is None:
-            return None
-        for tier, word in relocations:
-            base = self.addresses[tier]
-            found.relocations.extend((k, word, tier, words[word] - base) for k, (_, words) in enumerate(found.calls))
-        return found
-
-    def parts(self, op: Op, max_parts: int) -> tuple[KernelParts, list[tuple[int, int]]] | None:
-        """Divide a kernel call for a whole tile into at most ``max_parts`` parts; None if not possible.
-
-        Also returns the argument words that hold an address in a caller's array, as (tier, word). Only while the
-        arrays with which the calls were prepared exist.
-        """
-        call = self._views.call(op)
-        kernel = self._choose(call)
-        if call.mode != "full" or op.unit >= 0 or not isinstance(kernel, Divisible):
-            return None
-        found = kernel.parts(call.outs, call.operands, call.origins, max_parts)
-        relocations = None if found is None else self._relocations(op, found.arrays)
-        return None if found is None or relocations is None else (found, relocations)
-
-    def _relocations(self, op: Op, words: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return the address words that point into a caller's array, as (tier, word).
-
-        ``words``: positions of the addresses of operands and result. None if they are not one per operand and result.
-        """
-        values = (*self._tasks[op.task].seen, op.writes[0].value)
-        if len(values) != len(words):
-            return None
-        windows = zip(words, map(self._window, values), strict=True)
-        relocations = [(window[0], word) for word, window in windows if window is not None and not self._fixed]
-        for tier, _ in relocations:
-            self._base(tier)
-        return relocations
 
     def _window(self, value: int, box: Box | None = None) -> _Window | None:
         """Return the window of a value, or of its part ``box``, in a caller's array; None in the arena."""
@@ -279,10 +223,6 @@ class PreparedOps:
             return 0
 
         return load if inward else store
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def arena_nbytes(graph: MemGraph) -> int:

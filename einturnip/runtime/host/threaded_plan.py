@@ -239,20 +239,21 @@ class ThreadedPlan:
         workers = self._threads[Lane.COMPUTE]
         if not available(workers):
             return []
-        prepared = self._prepared
+        calls = self._prepared.kernel_calls
         waits = [found.after[a:b].tolist() for a, b in pairwise(found.after_ptr.tolist())]
         node = graph.taskgraph.node[graph.task[np.array(found.ops, np.int64)]].tolist()
         divided = []
         for group in parallel_groups(found.kind.tolist(), waits, node.__getitem__):
             parallel = []
             for k in group:
-                parts = prepared.parts(graph[found.ops[k]], max_chunks(float(found.seconds[k]), len(group), workers))
-                if parts is None:
+                call, chunks = calls.get(k), max_chunks(float(found.seconds[k]), len(group), workers)
+                if call is None or call.divide is None:
                     break
-                parallel.append(ParallelOp(found.ops[k], *parts, prepared.calls[k]))
-            if len(parallel) == len(group) and sum(len(one.parts.words) for one in parallel) > 1:
-                divided.append((group, ParallelOps(parallel, prepared.addresses)))
-        prepared.forget()
+                parallel.append(ParallelOp(found.ops[k], call, call.divide(chunks)))
+            if len(parallel) == len(group) and sum(len(one.words) for one in parallel) > 1:
+                divided.append((group, ParallelOps(parallel)))
+                for k, places in zip(group, divided[-1][1].places, strict=True):
+                    self._prepared.relocate(k, divided[-1][1].memory, places)
         return divided
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> ThreadedResult:
@@ -280,7 +281,7 @@ class ThreadedPlan:
 
     def _execute(self, i: int, pool: WorkerPool, bits: dict[int, int]) -> None:
         if i in self._parallel:
-            bits.update(self._parallel[i].run(self._prepared.addresses, pool, self._threads[Lane.COMPUTE] - 1))
+            bits.update(self._parallel[i].run(pool, self._threads[Lane.COMPUTE] - 1))
         elif found := self._calls[i]():
             bits[self._merged.ops[i]] = found
 
