@@ -18,32 +18,32 @@ import einturnip
 from einturnip import CapacityError, RunError, SourceError
 from einturnip.cost.machine import Machine
 from einturnip.eingraph import check as eingraph_check
-from einturnip.eingraph import evaluate as eingraph_values
 from einturnip.eingraph.build import program as eingraph_build
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
 from einturnip.ir.einsum import Box, Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.select import Mode, compile_kernel
-from einturnip.lang import check as lang_check
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
 from einturnip.lang.printer import show
-from einturnip.lang.reference import program as lang_values
 from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
-from einturnip.memgraph import evaluate as memgraph_values
 from einturnip.memgraph.types import MemGraph
 from einturnip.taskgraph import build as taskgraph_build
 from einturnip.taskgraph import check as taskgraph_check
-from einturnip.taskgraph import evaluate as taskgraph_values
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.testing import Answer, DrawnCase, assert_agrees, evaluate, failing_programs, programs
 from einturnip.testing.strategies import FEATURES
 from einturnip.tiling import build as decomp_build
 from einturnip.tiling import check as decomp_check
-from einturnip.tiling import evaluate as decomp_values
 from einturnip.tiling.types import Decomposition
+from tests.reference import decomposition as decomp_values
+from tests.reference import eingraph as eingraph_values
+from tests.reference import memgraph as memgraph_values
+from tests.reference import program as lang_values
+from tests.reference import program_check as lang_check
+from tests.reference import taskgraph as taskgraph_values
 
 pytestmark = pytest.mark.timeout(900)  # a case that fails takes minutes to shrink
 

@@ -96,6 +96,11 @@ class ConcatNode:
 Node: TypeAlias = InputNode | EinsumNode | ConcatNode
 
 
+def operands_of(node: Node) -> tuple[int, ...]:
+    """Return the nodes that a node reads."""
+    return () if isinstance(node, InputNode) else node.operands
+
+
 @dataclass(frozen=True, slots=True)
 class EinGraph:
     """Nodes, operands first. ``outputs`` are (name, node id); ``source`` the program's lines.

@@ -9,7 +9,6 @@ import numpy as np
 
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.printer import show
@@ -17,8 +16,9 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.ir.reference import Array
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space, identity_space
 from einturnip.lang import compile_text
+from tests.reference.eingraph import evaluate
+from tests.reference.region import combine_spaces, evaluate_space, finalize_space, identity_space
 
 Shapes = Mapping[str, tuple[int, ...]]
 

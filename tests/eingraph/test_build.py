@@ -9,11 +9,11 @@ import pytest
 
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.program import build
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.reference import Array
 from einturnip.lang import compile_text
+from tests.reference.eingraph import evaluate
 
 ATTENTION = """\
 dim d = 4

@@ -8,7 +8,6 @@ import pytest
 from einturnip.core.errors import InternalError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check_region import check_region
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.printer import show, to_json
 from einturnip.ir.region import Region
 from einturnip.lang import compile_text
@@ -22,6 +21,7 @@ from tests.eingraph.fused import (
     regions,
     shapes_of,
 )
+from tests.reference.eingraph import evaluate
 
 ATTENTION = """
 input Q : f32[b, h, s, d]

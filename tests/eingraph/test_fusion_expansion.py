@@ -10,7 +10,6 @@ import pytest
 from einturnip.compiler import Options, make_plan
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
@@ -21,6 +20,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from einturnip.runtime.host.compilation import has_room
+from tests.reference.eingraph import evaluate
 
 TABLES = "input X: f32[i,k]\ninput Y: f32[j,k]\n"
 SHAPES = {"X": (9, 5), "Y": (7, 5)}

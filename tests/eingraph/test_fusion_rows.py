@@ -7,7 +7,6 @@ import pytest
 
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.printer import show, to_json
@@ -16,6 +15,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from tests.eingraph.fused import drawn_inputs, regions
+from tests.reference.eingraph import evaluate
 
 X = "import std.nn\ninput X: f32[i, j]\n"
 SIZES = {"X": (6, 11), "Y": (6, 11), "T": (3, 6, 11), "g": (11,), "b": (11,), "r": (6,)}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from einturnip.core.errors import OutOfRange
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.dtypes import BOOL, I32
@@ -31,6 +30,7 @@ from tests.eingraph.programs import (
     read,
     results,
 )
+from tests.reference.eingraph import evaluate
 
 E, IDS = given("E", 0, "v", "d"), given("ids", 1, "s", dtype=I32)
 

@@ -7,7 +7,6 @@ import pytest
 
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.pieces import visible_pieces
 from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.rewrite.passes import rewrite
@@ -45,6 +44,7 @@ from tests.eingraph.programs import (
     size,
     sized,
 )
+from tests.reference.eingraph import evaluate
 
 
 def loop(variable: str, start: int | str, stop: int | str, carried: list[Carried], *body: Statement) -> ForLoop:

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from einturnip.eingraph.build.program import build
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.testing import Answer, DrawnCase, assert_agrees, programs
 from einturnip.testing import evaluate as oracle
 from einturnip.testing.strategies import FEATURES
+from tests.reference.eingraph import evaluate
 
 # The oracle gives a number that replaces a slice its own dtype: such programs are held against loops elsewhere.
 WHOLE = tuple(feature for feature in FEATURES if feature != "replacements")

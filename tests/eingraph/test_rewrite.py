@@ -12,7 +12,6 @@ from einturnip.core.errors import InternalError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.builder import GraphBuilder, copy_of
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.rewrite.contraction_order import contraction_order
 from einturnip.eingraph.rewrite.passes import rewrite
@@ -22,6 +21,7 @@ from einturnip.ir.dtypes import F32
 from einturnip.ir.reference import Array
 from einturnip.ir.scalar import OperandRef, ScalarConst
 from einturnip.lang import compile_text
+from tests.reference.eingraph import evaluate
 
 
 def rewritten(text: str, shapes: dict[str, tuple[int, ...]], memory_nbytes: int | None = None) -> EinGraph:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from einturnip.eingraph.builder import GraphBuilder, LabelSpace, StatementDrafts
 from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.products import widen
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, TensorPiece
@@ -17,6 +16,7 @@ from einturnip.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 from einturnip.ir.einsum import Index
 from einturnip.ir.reference import Array
 from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarCast, ScalarConst
+from tests.reference.eingraph import evaluate
 
 SIZES = {"i": 2, "j": 3, "k": 2, "l": 1}
 NAMES = tuple(SIZES)

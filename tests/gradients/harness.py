@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from einturnip.eingraph.build.program import build
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.reference import Array
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
-from einturnip.lang.reference.program import evaluate as by_definition
+from tests.reference.eingraph import evaluate
+from tests.reference.program import evaluate as by_definition
+from tests.reference.program_check import check
 
 _DTYPES = {"f": "f64", "c": "c128", "i": "i64"}
 

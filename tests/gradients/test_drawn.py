@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from einturnip.core.errors import EinturnipError, OutOfRange
-from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.ir.reference import Array
 from einturnip.lang import compile_text
-from einturnip.lang.reference import gradient
-from einturnip.lang.reference.program import evaluate as by_definition
 from einturnip.testing import DrawnCase, programs
 from tests.gradients.harness import graph_of
+from tests.reference import gradient as gradient
+from tests.reference.eingraph import evaluate
+from tests.reference.program import evaluate as by_definition
 
 _LARGEST = 40  # elements to derive by
 _INPUT = re.compile(r"input (\w+) : (\w+)(\[.*\])?$")

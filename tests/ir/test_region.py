@@ -13,9 +13,9 @@ from einturnip.ir.dtypes import F64
 from einturnip.ir.laws import factors, linear
 from einturnip.ir.reference import State
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space, identity_space
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarConst
 from tests.kernels.regions import CASES, Array, Made, attention
+from tests.reference.region import combine_spaces, evaluate_space, finalize_space, identity_space
 
 
 def states(made: Made, cuts: list[int]) -> list[State]:

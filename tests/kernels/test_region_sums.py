@@ -13,7 +13,6 @@ import pytest
 import einturnip as et
 from einturnip.ir.reference import State
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, identity_space
 from einturnip.kernels import select
 from einturnip.kernels.fused import block_iterator, partial_states, recorder, region_kernel, space
 from einturnip.kernels.fused.region_kernel import RegionKernel
@@ -21,6 +20,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import Mode, compile_kernel, prepare_kernels
 from tests.eingraph.fused import graphs, regions
 from tests.kernels.regions import CASES, Array, attention
+from tests.reference.region import combine_spaces, evaluate_space, identity_space
 
 VARIANCE = "mu[n] = mean[m] X[n,m]\nZ[n] = mean[m] (X[n,m]-mu[n])^2\n"
 SPREAD = "mu[n] = mean[m] X[n,m]\nlow[n] = sum[m] 3*(X[n,m]-mu[n])^2\nZ[n] = low[n] + mu[n]\n"

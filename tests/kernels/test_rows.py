@@ -14,7 +14,6 @@ from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import evaluate_region
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
 from einturnip.kernels.fused import space
@@ -22,6 +21,7 @@ from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_kernel import RowsKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.lang import compile_text
+from tests.reference.region import evaluate_region
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = "import std.nn\ninput X: f32[i, j]\n"

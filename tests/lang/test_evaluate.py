@@ -6,8 +6,8 @@ import pytest
 from einturnip.core.errors import BindError
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
-from einturnip.lang.reference.program import Array, evaluate
+from tests.reference.program import Array, evaluate
+from tests.reference.program_check import check
 
 
 def run(text: str, dims: dict[str, int] | None = None, **inputs: Array) -> dict[str, Array]:

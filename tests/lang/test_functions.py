@@ -7,9 +7,9 @@ import pytest
 
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.program import Equation, TypedProgram
-from einturnip.lang.reference.program import Array, evaluate
+from tests.reference.program import Array, evaluate
+from tests.reference.program_check import check
 
 SOFTMAX = "fn softmax(X[..., j]) = exp(X[..., j] - max[j] X[..., j]) / sum[j] exp(X[..., j] - max[j] X[..., j])\n"
 LAYER = """

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.lexer import tokenize
 from einturnip.lang.syntax.formatter import format_text
 from tests.lang.test_format import MESSY, PROGRAMS
 from tests.lang.test_show import PROGRAM
+from tests.reference.program_check import check
 
 PIECES = [
     *"()[]{}=,:|?@<>+-*/%^.#\"'\\;&!~\n\t ",

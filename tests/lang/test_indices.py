@@ -5,10 +5,10 @@ import pytest
 
 from einturnip.core.errors import BindError, OutOfRange, SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.printer import show
 from einturnip.lang.program import AccessExpr, AffineIndex, Equation, GatherIndex, Index, walk
-from einturnip.lang.reference.program import Array, evaluate
+from tests.reference.program import Array, evaluate
+from tests.reference.program_check import check
 
 
 def ints(*shape: int, low: int = -4, dtype: type = np.float64) -> Array:

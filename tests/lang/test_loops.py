@@ -7,10 +7,10 @@ import pytest
 
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.printer import show
 from einturnip.lang.program import Equation, ForLoop, PlanHint, SizeLiteral, TypedProgram
-from einturnip.lang.reference.program import Array, evaluate
+from tests.reference.program import Array, evaluate
+from tests.reference.program_check import check
 
 
 def compiled(text: str, file: str = "<text>") -> TypedProgram:

@@ -15,8 +15,8 @@ from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text
 from einturnip.lang.diagnose.other_libraries import KNOWN_ELSEWHERE, REWRITES
 from einturnip.lang.keywords import FUNCTIONS
-from einturnip.lang.reference.program import evaluate
 from tests.lang.test_bad import header
+from tests.reference.program import evaluate
 
 FOLDER = Path(__file__).parent.parent / "bad"
 PROGRAMS = sorted(FOLDER.glob("*.ein"))

@@ -4,10 +4,10 @@ import pytest
 
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.printer import show
 from einturnip.lang.program import AggregateExpr, ApplyExpr, Equation, TypedProgram
 from einturnip.lang.syntax.parser import parse
+from tests.reference.program_check import check
 
 INPUTS = """dim n
 input A : f32[n, n]

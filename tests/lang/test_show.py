@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.printer import show
 from einturnip.lang.program import TypedProgram
+from tests.reference.program_check import check
 
 PROGRAM = r"""dim n, m = 4, d = (n + m) * 2 - -m // 3 ^ 2 ^ 2
 input X : f32[n, m] = "da\\ta \"x\".npy"

@@ -5,8 +5,8 @@ import pytest
 
 from einturnip.ir.dtypes import DTYPES, from_numpy
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.program import Equation
+from tests.reference.program_check import check
 
 NUMBERS = [name for name in DTYPES if name not in ("bool", "bf16")]
 INPUTS = "dim n\n" + "".join(f"input {name}_ : {name}[n]\n" for name in DTYPES) + "input s : f64\nscale = 1 / sqrt(n)\n"

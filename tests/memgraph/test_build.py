@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import CapacityError, InternalError, TooLarge
 from einturnip.eingraph.build.program import build as build_graph
-from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
 from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.columns import PlanLimits
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.min_arena import min_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
-from einturnip.taskgraph.evaluate import evaluate as evaluate_tasks
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind
-from einturnip.tiling.evaluate import evaluate as evaluate_decomposition
 from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
+from tests.reference.decomposition import evaluate as evaluate_decomposition
+from tests.reference.eingraph import evaluate as evaluate_graph
+from tests.reference.memgraph import evaluate
+from tests.reference.taskgraph import evaluate as evaluate_tasks
 from tests.taskgraph.graphs import Maker
 
 names = st.sampled_from(sorted(PROGRAMS))

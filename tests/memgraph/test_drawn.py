@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate as run
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from tests.memgraph.test_build import drawn_order
+from tests.reference.memgraph import evaluate as run
 from tests.test_irs import placed
 
 

@@ -12,11 +12,11 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import MemGraph
 from einturnip.runtime.scheduler.state_machine import successors
 from einturnip.taskgraph.build import build as build_tasks
 from tests.memgraph.cases import MACHINE, decomposed
+from tests.reference.memgraph import evaluate
 
 TEXT = """input A : f32[i, k]
 input B : f32[k, j]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from einturnip.core.errors import CapacityError
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.multi_arena import ArenaParts
 from einturnip.memgraph.types import COMPUTE, MemGraph
 from einturnip.taskgraph.multi_program import join
@@ -18,6 +17,7 @@ from einturnip.taskgraph.types import TaskGraph
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
 from tests.memgraph.test_build import drawn_order
 from tests.memgraph.test_several import tasks_of
+from tests.reference.memgraph import evaluate
 
 names = st.sampled_from(sorted(PROGRAMS))
 

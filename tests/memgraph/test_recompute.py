@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
@@ -20,6 +18,8 @@ from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.types import TaskGraph
 from tests.memgraph.cases import MACHINE, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, least_capacity, names, tile_sizes
+from tests.reference.eingraph import evaluate as evaluate_graph
+from tests.reference.memgraph import evaluate
 
 # Where spilling takes for ever, all that can be is made again.
 SLOW = replace(MACHINE, spill_write=1.0, spill_read=1.0)

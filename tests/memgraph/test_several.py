@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from einturnip.core.errors import CapacityError, InternalError
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import COMPUTE
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.multi_device import on_devices
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.sites import Sites
+from tests.reference.memgraph import evaluate
 
 from .cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from .test_build import drawn_order

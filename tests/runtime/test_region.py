@@ -23,7 +23,6 @@ from einturnip.ir.region import Region
 from einturnip.ir.scalar import LabelValue, OperandRef, ScalarConst
 from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
-from einturnip.memgraph import evaluate as memgraph_values
 from einturnip.planner import variants
 from einturnip.planner.budget import PlanningMemory
 from einturnip.planner.plan import plan
@@ -34,15 +33,16 @@ from einturnip.runtime.scheduler.policies import policy
 from einturnip.storage.arrays import ArraySink, array_source
 from einturnip.taskgraph import build as taskgraph_build
 from einturnip.taskgraph import check as taskgraph_check
-from einturnip.taskgraph import evaluate as taskgraph_values
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from einturnip.tiling import build as decomp_build
 from einturnip.tiling import check as decomp_check
-from einturnip.tiling import evaluate as decomp_values
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.types import Decomposition
 from tests.kernels.regions import CASES, Made, attention, call, einsum
+from tests.reference import decomposition as decomp_values
+from tests.reference import memgraph as memgraph_values
+from tests.reference import taskgraph as taskgraph_values
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MACHINE = Machine(workers=2)

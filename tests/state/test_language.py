@@ -6,12 +6,12 @@ import pytest
 import einturnip as et
 from einturnip.core.errors import BindError
 from einturnip.eingraph.build.program import build
-from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
-from einturnip.lang.check import check
 from einturnip.lang.printer import show
-from einturnip.lang.reference.program import evaluate
 from einturnip.lang.syntax.formatter import format_text
+from tests.reference.eingraph import evaluate as evaluate_graph
+from tests.reference.program import evaluate
+from tests.reference.program_check import check
 
 LEARN = """input X : f32[b, d]
 input y : f32[b]

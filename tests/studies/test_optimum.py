@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import MemGraph
 from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.taskgraph.build import build as build_tasks
@@ -24,6 +22,8 @@ from offload_policies.placement import Stay
 from offload_policies.trace import trace, working_set_nbytes
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
+from tests.reference.eingraph import evaluate as evaluate_graph
+from tests.reference.memgraph import evaluate
 from tests.studies.test_policies import AMPLE, P100, least
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "studies" / "optimum.py"

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import CapacityError
 from einturnip.cost.described_machines import DescribedMachine, described
-from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.check import check
-from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.runtime.simulate.machine_prices import priced, task_seconds
 from einturnip.taskgraph.build import build as build_tasks
@@ -23,6 +21,8 @@ from offload_policies.ahead_of_time import profile
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
+from tests.reference.eingraph import evaluate as evaluate_graph
+from tests.reference.memgraph import evaluate
 
 P100 = described("p100")
 AMPLE = 1 << 30

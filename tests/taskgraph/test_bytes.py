@@ -9,7 +9,6 @@ from einturnip.eingraph.types import EinGraph, Hints, TensorPiece
 from einturnip.ir.einsum import Index
 from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
-from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import PlanningMemory
 from einturnip.planner.io_lower_bound import io_lower_bound
@@ -20,6 +19,7 @@ from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling.build import decompose, label_classes
 from tests.memgraph.cases import MACHINE
+from tests.reference.memgraph import evaluate as evaluate_memgraph
 from tests.taskgraph.graphs import Maker, arrays, reference
 
 IN, OUT = "disk->cpu:0", "cpu:0->disk"

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
-from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
-from einturnip.taskgraph.evaluate import evaluate
 from einturnip.tiling.build import decompose, label_classes
 from einturnip.tiling.check import check as check_decomposition
-from einturnip.tiling.evaluate import evaluate as evaluate_decomposition
 from einturnip.tiling.types import Decomposition
 from tests.memgraph.cases import MACHINE, decomposed
 from tests.memgraph.test_build import drawn_order, least_capacity
+from tests.reference.decomposition import evaluate as evaluate_decomposition
+from tests.reference.memgraph import evaluate as evaluate_memgraph
+from tests.reference.taskgraph import evaluate
 from tests.taskgraph.graphs import arrays, graphs, reference
 
 

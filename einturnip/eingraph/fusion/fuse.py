@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.fusion.groups import FusionGroup, GraphView, GroupGrowth, is_plain
 from einturnip.eingraph.fusion.regions import GroupMember, derive
 from einturnip.eingraph.fusion.rows import row_groups
 from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.rewrite.sharing import drop_dead
-from einturnip.eingraph.types import EinGraph, EinsumNode, Node
+from einturnip.eingraph.types import EinGraph, EinsumNode, Node, operands_of
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 

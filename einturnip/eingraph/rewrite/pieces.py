@@ -7,14 +7,13 @@ from dataclasses import replace
 from math import prod
 
 from einturnip.eingraph.builder import LabelSpace, StatementDrafts
-from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.indices import as_index, shifted
 from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.pieces import boxes_of, inner_piece, visible_pieces
 from einturnip.eingraph.products import python_number
 from einturnip.eingraph.rewrite.sharing import drop_dead, with_operands
 from einturnip.eingraph.rewrite.slice_versions import ElementSources
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Access, Einsum
 from einturnip.ir.scalar import ScalarConst
 

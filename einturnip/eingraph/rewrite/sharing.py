@@ -9,10 +9,9 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.eingraph.builder import LabelSpace
-from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.products import python_number
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.reference import evaluate_scalar
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst, rewrite

@@ -1,7 +1,7 @@
 """Combines two states of a region.
 
 Both are corrected to the extrema and means of the two together, then one is added to the other. The law is that of
-``combine_spaces`` in ``ir.region_reference``.
+``combine_spaces`` in ``tests/reference/region.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reference semantics of regions in plain NumPy, and functions that accept einsums and regions.
 
-A region's state is the concatenation of its carried steps' states. Runs do not use this module.
+A region's state is the concatenation of its carried steps' states.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import InputNode
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, OpKind
 from einturnip.memgraph.views import KernelOperands, OpViews
 from einturnip.tiling.types import index
+from tests.reference.region import combine_spaces, evaluate_space, finalize_space
 
 Array = NDArray[Any]
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.reference import State
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.tiling.pieces import piece_box
 from einturnip.tiling.types import Decomposition, index
+from tests.reference.region import combine_spaces, evaluate_space, finalize_space
 
 Array = NDArray[Any]
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.reference import State
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
 from einturnip.tiling.types import Box, index
+from tests.reference.region import combine_spaces, evaluate_space, finalize_space
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from einturnip.lang.program import GradStatement
-from einturnip.lang.reference.equation import Array
+from tests.reference.equation import Array
 
 Step = Callable[[dict[int, Array]], None]
 """A statement that runs on the tensors, given by number."""

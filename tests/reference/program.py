@@ -24,9 +24,9 @@ from einturnip.lang.program import (
     Statement,
     TypedProgram,
 )
-from einturnip.lang.reference.equation import Array, equation_value, size_in
-from einturnip.lang.reference.gradient import EvaluationTape
 from einturnip.lang.sizes import size_names, size_text, size_value
+from tests.reference.equation import Array, equation_value, size_in
+from tests.reference.gradient import EvaluationTape
 
 
 def evaluate(

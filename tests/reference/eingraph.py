@@ -9,9 +9,9 @@ import numpy as np
 
 from einturnip.core.errors import BindError
 from einturnip.eingraph.pieces import piece_box
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, operands_of
 from einturnip.ir.reference import Array
-from einturnip.ir.region_reference import evaluate_space
+from tests.reference.region import evaluate_space
 
 
 def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -37,11 +37,6 @@ def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             if last_use[operand] == i and operand not in wanted:
                 values.pop(operand, None)
     return {name: values[node] for name, node in graph.outputs}
-
-
-def operands_of(node: Node) -> tuple[int, ...]:
-    """The nodes that a node reads."""
-    return () if isinstance(node, InputNode) else node.operands
 
 
 def _concatenate(node: ConcatNode, values: Mapping[int, Array]) -> Array:
