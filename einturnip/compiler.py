@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from einturnip.core.errors import CapacityError
+from einturnip.core.gc_paused import gc_paused
 from einturnip.core.resident import peak_resident_nbytes
 from einturnip.devices.choice import choose, open_devices, within
 from einturnip.devices.host import blas_threads
@@ -21,7 +22,6 @@ from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import TypedProgram
 from einturnip.memgraph.types import OpKind
-from einturnip.planner.budget import gc_paused
 from einturnip.planner.options import Options as Options
 from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
 from einturnip.planner.planner import Planner

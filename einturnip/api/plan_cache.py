@@ -21,7 +21,7 @@ from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.prepared_ops import STEP_NBYTES, arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
-from einturnip.storage.types import Source
+from einturnip.storage.types import Source, contiguous_nbytes
 
 # Maximum bytes of cached plans, and the bytes of a plan besides its columns.
 MAX_NBYTES = 32 << 20
@@ -118,7 +118,7 @@ def _layout(source: Source) -> Hashable:
     axes = range(len(source.shape))
     decoded = (source.chunks, source.held_nbytes) if isinstance(source, ChunkedSource) else ()
     return *decoded, *(
-        source.contiguous_nbytes(tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))
+        contiguous_nbytes(source, tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))
         for a in axes
     )
 

@@ -178,10 +178,10 @@ def _window(text: str, start: int) -> tuple[int, int]:
     return first, first + MAX_LINE
 
 
-def shortened(text: str, most: int = MAX_TEXT) -> str:
-    """Shorten a text to about ``most`` characters by leaving out its middle."""
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+def shortened(text: str) -> str:
+    """Shorten a text to about MAX_TEXT characters by leaving out its middle."""
+    half = MAX_TEXT // 2
+    return text if len(text) <= MAX_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def render_all(diagnostics: Sequence[Diagnostic]) -> str:

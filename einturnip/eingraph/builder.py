@@ -9,7 +9,7 @@ from einturnip.eingraph.indices import normal, number
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Hints, Node
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import I64, DType
-from einturnip.ir.einsum import Access, Einsum, Index, Key, labels_read
+from einturnip.ir.einsum import Access, Einsum, Key, labels_read, relabelled
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCast, rewrite
 
 Tensor = tuple[DType, tuple[int, ...]]
@@ -206,7 +206,7 @@ class LabelSpace:
         renumbered_keys = tuple(Key(position[p], rewrite(value, leaf)) for p, value in keys)
         sources = [self.slots[s] for s in slots]
         tensors = [self.drafts.tensor(tensor) for tensor, _ in sources]
-        accesses = tuple(tuple(_at(index, position) for index in access) for _, access in sources)
+        accesses = tuple(tuple(relabelled(index, position) for index in access) for _, access in sources)
         alone = all(isinstance(index, int) for access in accesses for index in access)
         einsum = Einsum(
             labels=tuple(self.labels[p] for p in order),
@@ -220,13 +220,6 @@ class LabelSpace:
             keys=renumbered_keys,
         )
         return einsum, tuple(tensor for tensor, _ in sources)
-
-
-def _at(index: int | Index, position: Mapping[int, int]) -> int | Index:
-    if isinstance(index, int):
-        return position[index]
-    terms = tuple(sorted((position[p], c) for p, c in index.terms))
-    return Index(terms, index.offset, index.divisor, index.modulus, index.clamped)
 
 
 def copy_of(dtype: DType, shape: tuple[int, ...]) -> NodeDraft:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.einsum import Access, Index, labels_read
+from einturnip.ir.einsum import Access, labels_read, relabelled
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import labels_of
 
@@ -45,7 +45,7 @@ def _check_operands(name: str, region: Region, k: int) -> None:
     step = region.steps[k]
     _require(len(step.operands) == len(step.einsum.accesses), f"{name}: slots and operands differ")
     for slot, source in enumerate(step.operands):
-        access: Access = tuple(_moved(index, step.labels) for index in step.einsum.accesses[slot])
+        access: Access = tuple(relabelled(index, step.labels) for index in step.einsum.accesses[slot])
         if source >= 0:
             _require(source < len(region.accesses), f"{name}: no slot {source}")
             shapes = region.operand_shape(source), step.einsum.operand_shape(slot)
@@ -58,13 +58,6 @@ def _check_operands(name: str, region: Region, k: int) -> None:
         _require(shapes[0] == shapes[1], f"{name}: shapes {shapes} of slot {slot}")
         _require(access == expected, f"{name}: reads slot {slot} at {access}, not {expected}")
         _require(dtype == step.einsum.dtypes[slot], f"{name}: slot {slot} is {dtype}")
-
-
-def _moved(index: int | Index, labels: tuple[int, ...]) -> int | Index:
-    if isinstance(index, int):
-        return labels[index]
-    terms = tuple(sorted((labels[p], c) for p, c in index.terms))
-    return Index(terms, index.offset, index.divisor, index.modulus, index.clamped)
 
 
 def _check_class(name: str, region: Region, k: int) -> None:

@@ -38,9 +38,9 @@ def conjugate(expr: Scalar) -> Scalar:
     return call("conj", expr) if expr.dtype.kind == "c" else expr
 
 
-def real_part(expr: Scalar, op: str = "real") -> Scalar:
-    """The real (or imaginary) part of a complex number, in the real type of its size."""
-    return ScalarCall(op, (expr,), next(real for real, kind in _COMPLEX.items() if kind == expr.dtype))
+def real_part(expr: Scalar) -> Scalar:
+    """The real part of a complex number, in the real type of its size."""
+    return ScalarCall("real", (expr,), next(real for real, kind in _COMPLEX.items() if kind == expr.dtype))
 
 
 def recast(expr: Scalar, dtype: DType) -> Scalar:

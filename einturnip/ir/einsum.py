@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -71,6 +71,13 @@ class Key:
 
 
 Access: TypeAlias = tuple[int | Index, ...]
+
+
+def relabelled(index: int | Index, labels: Sequence[int] | Mapping[int, int]) -> int | Index:
+    """Return an index with ``labels[p]`` for each label position p."""
+    if isinstance(index, int):
+        return labels[index]
+    return replace(index, terms=tuple(sorted((labels[p], c) for p, c in index.terms)))
 
 
 def labels_read(access: Access) -> frozenset[int]:

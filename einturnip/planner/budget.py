@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from einturnip.core.resident import resident_nbytes
@@ -136,21 +135,6 @@ def rounded(nbytes: int) -> int:
     """
     step = 1 << max(0, nbytes.bit_length() - 4)
     return nbytes // step * step
-
-
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """Disable the garbage collector while a large value is built.
-
-    It would traverse the growing value many times and find no garbage.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def trim_heap() -> None:

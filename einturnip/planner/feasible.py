@@ -52,11 +52,11 @@ def require_in_time(graph: EinGraph, machine: Machine, options: Options) -> None
     if options.force and points <= MAX_OPERATIONS:
         return
     if not is_feasible(graph, machine):
-        raise _refusal(graph, options, at_least=points // _rate(machine))
+        raise _refusal(graph, at_least=points // _rate(machine))
     if points * SLOWEST_POINT > MAX_SECONDS and machine.compute.startswith("cpu"):
         seconds = min_seconds(graph, machine)
         if seconds > MAX_SECONDS:
-            raise _refusal(graph, options, at_least=seconds)
+            raise _refusal(graph, at_least=seconds)
 
 
 def require_planned_in_time(graph: EinGraph, seconds: float, options: Options) -> None:
@@ -66,7 +66,7 @@ def require_planned_in_time(graph: EinGraph, seconds: float, options: Options) -
         CapacityError: as ``require_in_time``.
     """
     if seconds > MAX_SECONDS and not options.force:
-        raise _refusal(graph, options, about=seconds)
+        raise _refusal(graph, about=seconds)
 
 
 def require_storable(graph: EinGraph, machine: Machine, options: Options) -> None:
@@ -89,12 +89,11 @@ def require_storable(graph: EinGraph, machine: Machine, options: Options) -> Non
         available = memory + free_nbytes(_spill_folder(options))
         if nbytes > available and (readers[i] > 1 or nbytes > MAX_TILED_NBYTES):
             where = f"memory and disk of this machine have {format_size(available)}; "
-            raise _refusal(graph, options, about=min_seconds(graph, machine), where=where, at=node)
+            raise _refusal(graph, about=min_seconds(graph, machine), where=where, at=node)
 
 
 def _refusal(
     graph: EinGraph,
-    options: Options,
     about: float | None = None,
     at_least: float = 0,
     where: str = "",

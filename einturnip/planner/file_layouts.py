@@ -9,7 +9,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.storage import location, registry
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
-from einturnip.storage.types import Source
+from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
 
 
@@ -17,7 +17,7 @@ def layout(source: Source) -> FileLayout:
     """Return a source's axes from the longest stride to the contiguous one, and its chunks, if any."""
     axes = range(len(source.shape))
     unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
-    order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
+    order = sorted(axes, key=lambda a: contiguous_nbytes(source, unit[a]) > source.dtype.itemsize)
     if isinstance(source, ChunkedSource):
         return FileLayout(tuple(order), source.chunks, True, source.held_nbytes)
     return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
@@ -19,6 +18,9 @@ from einturnip.tiling.search import Tiling
 
 # Resident memory is known up to some pages per processor, and extents are rounded up.
 MARGIN = MIB // 4
+
+Step: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
+STEPS: tuple[Step, ...] = ("same tiling", "same tiling", "another search", "minimum memory")
 
 
 def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
@@ -38,7 +40,7 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
     if memory is None or request.options.arena is not None or request.options.replayed is not None:
         return found
     excess = excess_nbytes(found.lowered.memgraph, memory, workers)
-    for step in (_same_tiling, _same_tiling, _another_plan, _minimum_plan):
+    for step in STEPS:
         if excess <= 0:
             break
         if found is not None:
@@ -49,9 +51,9 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
         # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
         reused = resident_nbytes() - began
         try:
-            found = plan_variant(request, step(graph, tiles, max_arena, excess + MARGIN, reused), limit)
+            found = plan_variant(request, _smaller(step, graph, tiles, max_arena, excess + MARGIN, reused), limit)
         except CapacityError:
-            if step is _minimum_plan:
+            if step == "minimum memory":
                 raise
             continue
         excess = excess_nbytes(found.lowered.memgraph, memory, workers)
@@ -66,15 +68,19 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
     )
 
 
-Step: TypeAlias = Callable[[GraphRequest, tuple[int, ...], int, int, int], GraphRequest]
-"""Returns the request for a smaller plan.
+def _smaller(
+    step: Step, graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
+) -> GraphRequest:
+    """Return the request for a smaller plan of a graph.
 
-Its arguments are the request and the tile extents of the plan that does not fit, the arena to use, the bytes in excess,
-and the bytes of heap that the next search reuses."""
-
-
-def _same_tiling(graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int) -> GraphRequest:
-    """Return the request for the same tiling in ``max_arena`` bytes; it is refused if a kernel needs more."""
+    ``tiles``: of the plan that exceeds the memory by ``excess`` bytes; they are placed in ``max_arena`` bytes.
+    ``reused``: bytes of heap that the next search reuses.
+    """
+    if step == "another search":
+        return replace(graph, memory=replace(graph.memory, withheld=excess - reused))
+    smaller = replace(graph, memory=replace(graph.memory, withheld=-reused), max_arena=0)
+    if step == "minimum memory":
+        return smaller
 
     def choose(grouped: EquivalenceClasses) -> Tiling:
         tiling = tiling_from_extents(grouped, tiles)
@@ -82,18 +88,4 @@ def _same_tiling(graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, ex
             raise CapacityError("a tile's kernel needs more", tiling.working_set)
         return tiling
 
-    return replace(graph, choose=choose, memory=replace(graph.memory, withheld=-reused), max_arena=max_arena)
-
-
-def _another_plan(
-    graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
-) -> GraphRequest:
-    """Return the request for the best plan in ``excess`` fewer bytes."""
-    return replace(graph, memory=replace(graph.memory, withheld=excess - reused))
-
-
-def _minimum_plan(
-    graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
-) -> GraphRequest:
-    """Return the request for the plan with minimum memory."""
-    return replace(graph, memory=replace(graph.memory, withheld=-reused), max_arena=0)
+    return replace(smaller, choose=choose, max_arena=max_arena)

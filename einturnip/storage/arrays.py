@@ -42,10 +42,6 @@ class ArraySource:
         """The region's bytes as an extent, counted from the array's lowest address."""
         return self._layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self._layout.extent(region)[1]
-
     def require_unchanged(self) -> None:
         """Raise StoreError if the file that the array maps, if any, has changed."""
         if self.mapped is not None:

@@ -37,10 +37,6 @@ class ConstantSource:
         """The region's extent in a file of this tensor alone."""
         return c_layout(self.shape, self.dtype.itemsize, 0).extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self.extent(region)[1]
-
     def release(self, region: Region) -> None:
         """Nothing to do: nothing is stored."""
 

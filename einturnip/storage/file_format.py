@@ -24,8 +24,8 @@ class FileFormat(ABC):
     writable = True
 
     @abstractmethod
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
-        """Open one array of a file for the input ``name``; ``directory`` is for unpacked data.
+    def source(self, path: str, key: str | None, name: str) -> Source:
+        """Open one array of a file for the input ``name``.
 
         Raises:
             StoreError: the file is damaged, truncated or of an element type that the language lacks.

@@ -39,9 +39,6 @@ class _GeneratedTensor:
     def extent(self, region: Region) -> Extent:
         return self.layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        return self.layout.extent(region)[1]
-
     def release(self, region: Region) -> None:
         return None
 
@@ -107,9 +104,6 @@ class SummarySink:
 
     def extent(self, region: Region) -> Extent:
         return self._unstored.extent(region)
-
-    def contiguous_nbytes(self, region: Region) -> int:
-        return self._unstored.contiguous_nbytes(region)
 
     def read(self, region: Region, out: Array) -> int:
         raise InternalError(f"output {self.name} is not kept and cannot be read back")

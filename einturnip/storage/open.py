@@ -17,10 +17,8 @@ from einturnip.storage.outputs.sinks import Container, Tensors
 from einturnip.storage.types import Sink, Source
 
 
-def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
+def open_source(spec: Any, name: str) -> Source:
     """Open the stored tensor ``spec`` for the input ``name``: ``"x.npy"``, ``"x.npz::key"`` or an array.
-
-    ``directory`` is for unpacked data; by default the system's temporary directory (never one in memory).
 
     Raises:
         StoreError: the file is damaged, truncated or of an element type that the language lacks.
@@ -28,7 +26,7 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
     """
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
         return array_source(spec, name)
-    source = _stored_source(spec, name, directory)
+    source = _stored_source(spec, name)
     if not is_addressable(source.shape, source.dtype.itemsize):
         source.close()
         raise StoreError(
@@ -37,12 +35,12 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
     return source
 
 
-def _stored_source(spec: str | os.PathLike[str], name: str, directory: str | None) -> Source:
+def _stored_source(spec: str | os.PathLike[str], name: str) -> Source:
     path, key = location.split(os.fspath(spec))
     found = location.file_format(path, f"input {name}")
     if key is not None:
         location.require_keys(found, path, f"input {name}", os.fspath(spec))
-    return found.source(path, key, name, directory)
+    return found.source(path, key, name)
 
 
 def keys(path: str) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from einturnip.ir.dtypes import DType
 from einturnip.storage.file_versions import require_unchanged
-from einturnip.storage.types import Array, Extent, Region, Source, transfer_itemsize
+from einturnip.storage.types import Array, Extent, Region, Source, contiguous_nbytes, transfer_itemsize
 
 
 class SliceSource:
@@ -30,7 +30,7 @@ class SliceSource:
 
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region."""
-        return self._source.contiguous_nbytes(self._region(region))
+        return contiguous_nbytes(self._source, self._region(region))
 
     def require_unchanged(self) -> None:
         """Check that the source's file has not changed."""

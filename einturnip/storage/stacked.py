@@ -48,10 +48,6 @@ class StackedSource:
         """The region's extent in a contiguous tensor."""
         return self._layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self._layout.extent(region)[1]
-
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` part by part."""
         self._layout.check(region)

@@ -51,10 +51,6 @@ class Source(Protocol):
         """The region's extent."""
         ...
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length in bytes of the contiguous runs that the region is made of; 0 for an empty one."""
-        ...
-
     def release(self, region: Region) -> None:
         """Announce that the region is not read again: its pages may leave the page cache."""
         ...
@@ -90,6 +86,16 @@ def transfer_itemsize(store: Source) -> float:
     return size
 
 
+def contiguous_nbytes(store: Source, region: Region) -> int:
+    """Length in bytes of the contiguous runs of a region; 0 for an empty one.
+
+    A store of chunks counts within a chunk, by a method of this name.
+    """
+    own = getattr(store, "contiguous_nbytes", None)
+    found: int = store.extent(region)[1] if own is None else own(region)
+    return found
+
+
 def region_shape(region: Region) -> tuple[int, ...]:
     """Number of points along each axis."""
     return tuple(stop - start for start, stop in region)
@@ -103,6 +109,11 @@ def whole(shape: tuple[int, ...]) -> Region:
 def slices(region: Region) -> tuple[slice, ...]:
     """The region as an index into an array."""
     return tuple(slice(start, stop) for start, stop in region)
+
+
+def window(part: Region, region: Region) -> tuple[Any, ...]:
+    """The part of a region as an index into the region's array; a view even if there are no axes."""
+    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
 
 
 def empty(region: Region, dtype: np.dtype[Any]) -> Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.eingraph.pieces import inner_piece, piece_box
 from einturnip.eingraph.types import ConcatNode, EinGraph, TensorPiece
 from einturnip.ir.einsum import Box
 
@@ -21,12 +22,6 @@ def points(box: Box) -> int:
     for lo, hi in box:
         n *= hi - lo
     return n
-
-
-def piece_box(node: ConcatNode, piece: TensorPiece, shape: Sequence[int]) -> Box:
-    """Return the box of a piece of the given shape in the whole."""
-    sizes = dict(zip(piece.axes, shape, strict=True))
-    return tuple((lo, lo + sizes.get(axis, 1)) for axis, lo in enumerate(piece.offsets))
 
 
 def intersection(a: Box, b: Box) -> Box | None:
@@ -116,7 +111,7 @@ class ConcatPieces:
 
     def __init__(self, graph: EinGraph, node: ConcatNode) -> None:
         self.pieces = node.pieces
-        self.boxes = [piece_box(node, p, graph.nodes[p.operand].shape) for p in node.pieces]
+        self.boxes = [piece_box(p, graph.nodes[p.operand].shape) for p in node.pieces]
         self._starts: NDArray[np.int64] | None = None
         if len(self.boxes) > FEW:
             table = np.array(self.boxes, np.int64).reshape(len(self.boxes), -1, 2)
@@ -149,14 +144,6 @@ class ConcatPieces:
         return numbers
 
 
-def composed(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
-    """Return a piece of a piece as a piece of the whole."""
-    offsets = list(outer.offsets)
-    for axis, lo in zip(outer.axes, inner.offsets, strict=True):
-        offsets[axis] += lo
-    return TensorPiece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
-
-
 def visible_parts(graph: EinGraph, node: int, pieces: dict[int, ConcatPieces]) -> list[VisiblePart]:
     """Return the parts of a concatenation, nested ones resolved to nodes that are not concatenations.
 
@@ -174,5 +161,5 @@ def visible_parts(graph: EinGraph, node: int, pieces: dict[int, ConcatPieces]) -
         if part.operand not in pieces:
             pieces[part.operand] = ConcatPieces(graph, inner)
         for p in reversed(pieces[part.operand].parts(part.within)):
-            work.append(VisiblePart(composed(part.piece, p.piece), part.outside(p.box)))
+            work.append(VisiblePart(inner_piece(part.piece, p.piece), part.outside(p.box)))
     return found

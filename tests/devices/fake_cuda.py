@@ -203,9 +203,6 @@ class FakeCalls:
         assert not address % 256, "cuBLAS asks for so much"
         self.room_of[stream] = address, nbytes
 
-    def memory_info(self) -> tuple[int, int]:
-        return 1 << 30, 2 << 30
-
     def close(self) -> None:
         self.closed = True
 

@@ -125,7 +125,7 @@ def test_every_call_of_cupy_has_its_arguments(monkeypatch: pytest.MonkeyPatch) -
     stream, event = c.stream(), c.event()
     c.free(c.malloc(8)), c.host_free(c.host_alloc(8))
     c.record(event, stream), c.wait(stream, event), c.synchronize(stream), c.copy(1, 2, 3, stream)
-    assert not c.reached(event) and c.seconds_between(event, event) == 1.5 and c.memory_info() == (1, 2)
+    assert not c.reached(event) and c.seconds_between(event, event) == 1.5
     kernel = types.SimpleNamespace(source="code")
     assert isinstance(kernel, CudaKernel) is False  # only its source is asked for
     c.launch(c.function(c.module(kernel), "f"), (1, 1, 1), (32, 1, 1), 100_000, b"head", b"fixed", stream)  # type: ignore[arg-type]

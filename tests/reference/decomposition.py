@@ -41,7 +41,7 @@ def _put_together(node: ConcatNode, tensors: list[Array]) -> Array:
     out = np.empty(node.shape, node.dtype.numpy)
     for piece in node.pieces:
         part = tensors[piece.operand]
-        box = piece_box(node, piece, part.shape)
+        box = piece_box(piece, part.shape)
         out[index(box)] = part.reshape([hi - lo for lo, hi in box])
     return out
 

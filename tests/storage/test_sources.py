@@ -20,7 +20,7 @@ from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import DTYPES, from_numpy
 from einturnip.storage import Source, open_source
 from einturnip.storage.io import file_source as file_source_module
-from einturnip.storage.types import Region, region_shape, slices, whole
+from einturnip.storage.types import Region, contiguous_nbytes, region_shape, slices, whole
 
 PLAIN = [d.numpy for name, d in DTYPES.items() if name != "bf16"]
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -86,7 +86,7 @@ def test_the_extent_names_exactly_the_bytes_of_the_region(tmp_path: Path, case: 
     raw = (tmp_path / "x.npy").read_bytes()
     found = bytes(raw[at] for at in bytes_of_extent(source, region))
     assert sorted(np.frombuffer(found, np.uint16)) == sorted(array[slices(region)].reshape(-1))
-    assert source.contiguous_nbytes(region) == source.extent(region)[1]
+    assert contiguous_nbytes(source, region) == source.extent(region)[1]
     source.close()
 
 

@@ -42,7 +42,6 @@ class CudaCalls(Protocol):
     ) -> None: ...
     def multiply(self, product: CublasProduct, stream: int) -> None: ...
     def workspace(self, stream: int, address: int, nbytes: int) -> None: ...
-    def memory_info(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
 
 
@@ -158,11 +157,6 @@ class CupyCalls:
     def workspace(self, stream: int, address: int, nbytes: int) -> None:
         """Set the workspace that cuBLAS uses for a stream."""
         self._cublas.workspaces[stream] = (address, nbytes)
-
-    def memory_info(self) -> tuple[int, int]:
-        """Return the free and the total bytes of device memory, as the driver counts them."""
-        free, total = self._runtime.memGetInfo()
-        return int(free), int(total)
 
     def close(self) -> None:
         """Release the cuBLAS handle, modules, events and streams."""

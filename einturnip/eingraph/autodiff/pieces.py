@@ -46,7 +46,7 @@ class _PartBuilder:
         space.emit(axes, (), value, None, "")
         return self._place(space, distinct)
 
-    def extract(self, node: int, box: Box, axes: Sequence[int], number: ScalarConst | None = None) -> int:
+    def extract(self, node: int, box: Box, axes: Sequence[int]) -> int:
         """Add the part of a node inside a box, over some of its axes (the box has length 1 along the others)."""
         shape = [box[a][1] - box[a][0] for a in axes]
         space = self._space((node,), shape)

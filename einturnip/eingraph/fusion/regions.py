@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite, prod
 
 from einturnip.ir.dtypes import F32, F64, I64
-from einturnip.ir.einsum import Access, Einsum, Index, labels_read
+from einturnip.ir.einsum import Access, Einsum, labels_read, relabelled
 from einturnip.ir.laws import BOUNDS, LINEAR, LawFactor, LinearTerm, deviation_factor, exponent, factors, linear
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarConst, labels_of, rewrite, slots_of, walk
@@ -111,19 +111,13 @@ def _steps(members: Sequence[GroupMember], position: dict[int, int]) -> tuple[tu
             if number < 0:
                 operands.append(number)
                 continue
-            access = tuple(_moved(index, labels) for index in member.einsum.accesses[slot])
+            access = tuple(relabelled(index, labels) for index in member.einsum.accesses[slot])
             if (number, access) not in slots:
                 slots[number, access] = len(reads)
                 reads.append(_Read(number, access, member.einsum, slot))
             operands.append(slots[number, access])
         steps.append(RegionStep(member.einsum, labels, tuple(operands)))
     return tuple(steps), reads
-
-
-def _moved(index: int | Index, labels: Sequence[int]) -> int | Index:
-    if isinstance(index, int):
-        return labels[index]
-    return replace(index, terms=tuple(sorted((labels[p], c) for p, c in index.terms)))
 
 
 def _untiled_labels(region: Region) -> tuple[int, ...]:

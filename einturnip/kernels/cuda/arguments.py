@@ -232,6 +232,6 @@ def product(labels: Sequence[int], of: str = "extent") -> str:
     return " * ".join(["(i64)1", *(f"g.{of}[{p}]" for p in labels)])
 
 
-def indented(lines: Sequence[str], depth: int = 1) -> str:
+def indented(lines: Sequence[str]) -> str:
     """Join statements to indented text."""
-    return "\n".join("  " * depth + line for line in lines)
+    return "\n".join("  " + line for line in lines)

@@ -187,12 +187,12 @@ def _parts(made: KernelArguments, einsum: Einsum) -> str:
     return indented([*lines, "}"])
 
 
-def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation, name: str = "s") -> list[str]:
+def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation) -> list[str]:
     """Return statements that store a tile's state: as the result, or combined with the state in memory."""
     if made.mode == "full":
-        result = states.finalized(aggregation, name, einsum.aggregated, einsum.dtype)
+        result = states.finalized(aggregation, "s", einsum.aggregated, einsum.dtype)
         return [made.outs[0].store(local, result)]
-    return states.accumulate_state(aggregation, name, made.outs, local)
+    return states.accumulate_state(aggregation, "s", made.outs, local)
 
 
 def _odometer(walked: list[int]) -> list[str]:

@@ -53,14 +53,6 @@ class Nvrtc:
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         self.version = major.value, minor.value
 
-    def architectures(self) -> tuple[int, ...]:
-        """Return the architectures that it can compile for: 75, 80, 86, ..."""
-        n = ctypes.c_int()
-        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(n))
-        found = (ctypes.c_int * n.value)()
-        self._call("nvrtcGetSupportedArchs", found)
-        return tuple(found)
-
     def compile(self, source: str, arch: str, options: Sequence[str] = OPTIONS) -> bytes:
         """Compile a source: to a cubin for ``sm_90`` and the like, to PTX for ``compute_90``.
 

@@ -17,7 +17,7 @@ import numpy as np
 from einturnip.core.errors import InternalError
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, F16, DType
-from einturnip.ir.einsum import Access, Einsum
+from einturnip.ir.einsum import Access, Einsum, relabelled
 from einturnip.ir.reference import identity
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import (
@@ -63,7 +63,6 @@ from einturnip.kernels.fused.step_einsum import (
     broadcast_axes,
     folded_axis,
     pruned,
-    region_index,
     sum_of_mean,
     where_fails,
 )
@@ -268,7 +267,7 @@ class BlockProgramBuilder:
         source, e = step.operands[slot], step.einsum
         if source < 0 and ~source in self.aliases:
             return self.aliases[~source]
-        access: Access = tuple(region_index(p, step.labels) for p in e.accesses[slot])
+        access: Access = tuple(relabelled(p, step.labels) for p in e.accesses[slot])
         plain = all(isinstance(p, int) for p in access)
         if source < 0 and access != self.region.steps[~source].labels[: self.region.steps[~source].einsum.n_out]:
             raise InternalError(f"a step of a region reads another along {access}")

@@ -52,13 +52,6 @@ def broadcast_axes(wider: RegionStep, step: RegionStep) -> tuple[Any, ...]:
     return order, (*(slice(None) if p in mine else None for p in other), ...)
 
 
-def region_index(axis: Any, labels: Sequence[int]) -> Any:
-    """Map an axis' index from a step's labels to the region's."""
-    if isinstance(axis, int):
-        return labels[axis]
-    return replace(axis, terms=tuple(sorted((labels[p], c) for p, c in axis.terms)))
-
-
 @lru_cache(maxsize=1024)
 def pruned(e: Einsum, join: Scalar, slots: tuple[int, ...]) -> Einsum:
     """Return the einsum with another join and only the operands that the join reads."""

@@ -8,7 +8,7 @@ from math import prod
 
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import F32, F64
-from einturnip.ir.einsum import Einsum, Index
+from einturnip.ir.einsum import Einsum, relabelled
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, rewrite
 from einturnip.kernels.fused.space import folds_rows
@@ -76,16 +76,11 @@ def _permuted(einsum: Einsum, order: Sequence[int]) -> Einsum:
     def leaf(expr: Scalar) -> Scalar:
         return LabelValue(place[expr.position], expr.dtype) if isinstance(expr, LabelValue) else expr
 
-    def moved(index: int | Index) -> int | Index:
-        if isinstance(index, int):
-            return place[index]
-        return replace(index, terms=tuple(sorted((place[p], c) for p, c in index.terms)))
-
     return replace(
         einsum,
         labels=tuple(einsum.labels[p] for p in order),
         bounds=tuple(einsum.bounds[p] for p in order),
-        accesses=tuple(tuple(moved(index) for index in access) for access in einsum.accesses),
+        accesses=tuple(tuple(relabelled(index, place) for index in access) for access in einsum.accesses),
         join=rewrite(einsum.join, leaf),
         keys=tuple(replace(key, label=place[key.label], value=rewrite(key.value, leaf)) for key in einsum.keys),
     )

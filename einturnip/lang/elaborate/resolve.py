@@ -7,6 +7,7 @@ from typing import assert_never
 
 from einturnip.core.diagnostics import MAX_SHOWN, Diagnostic, Span
 from einturnip.core.errors import InternalError, SourceError
+from einturnip.core.gc_paused import gc_paused
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.elaborate.draft import ProgramDraft
@@ -17,7 +18,6 @@ from einturnip.lang.elaborate.parameters import declare_function
 from einturnip.lang.elaborate.scope import NameScope
 from einturnip.lang.elaborate.states import after_the_step
 from einturnip.lang.elaborate.targets import define
-from einturnip.lang.gc_paused import gc_paused
 from einturnip.lang.program import TypedProgram
 
 

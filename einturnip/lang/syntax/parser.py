@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 
 from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
+from einturnip.core.gc_paused import gc_paused
 from einturnip.lang.diagnose import syntax_errors
 from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
 from einturnip.lang.lexer import LexToken, tokenize
@@ -28,7 +27,7 @@ def parse(text: str, file: str = "<text>") -> SyntaxTree:
     """
     text = normalize_newlines(text)
     reader = _Parser()
-    with _without_collection():
+    with gc_paused():
         declarations, _ = reader.read(statements(tokenize(text, file)), None)
     lines = tuple(text.split("\n"))
     if reader.problems:
@@ -70,18 +69,6 @@ def _after_lost_head(chunks: Sequence[StatementChunk], position: int) -> bool:
         if first.type == "_FN" or first.text in FUNCTION_WORDS:
             return True
     return False
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Disable garbage collection, a third of the time: tokens and trees have no cycles."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Parser:

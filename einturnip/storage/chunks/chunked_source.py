@@ -16,7 +16,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.storage.file_versions import ChunkVersions, overwritten, version
 from einturnip.storage.io.pages import PENDING_NBYTES
 from einturnip.storage.layout import c_layout
-from einturnip.storage.types import Array, Extent, Region
+from einturnip.storage.types import Array, Extent, Region, window
 
 _STARTED_NBYTES = 1 << 20
 """Reserved for allocations of a library at its first read, such as its caches."""
@@ -80,10 +80,6 @@ class ChunkedSource:
         """The region's extent in the decoded tensor."""
         return self._layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the decoded region."""
-        return self._layout.extent(region)[1]
-
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` chunk by chunk.
 
@@ -99,7 +95,7 @@ class ChunkedSource:
                 if self._versions is not None:
                     self._versions.require(self._versions.place(part))
                 try:
-                    self._decode(part, out[_window(part, region)])
+                    self._decode(part, out[window(part, region)])
                 except StoreError:
                     self.require_unchanged()  # overwritten data look damaged
                     raise
@@ -148,11 +144,7 @@ def pieces(region: Region, chunks: tuple[int, ...]) -> Iterator[ChunkWindow]:
     for part in parts(region, chunks):
         chunk = tuple(a // c for (a, _), c in zip(part, chunks, strict=True))
         within = tuple((a - k * c, b - k * c) for (a, b), k, c in zip(part, chunk, chunks, strict=True))
-        yield ChunkWindow(chunk, within, _window(part, region))
-
-
-def _window(part: Region, region: Region) -> tuple[Any, ...]:
-    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
+        yield ChunkWindow(chunk, within, window(part, region))
 
 
 def parts(region: Region, chunks: tuple[int, ...]) -> Iterator[Region]:

@@ -26,7 +26,7 @@ from einturnip.storage.chunks.compression import (
     max_compressed_nbytes,
 )
 from einturnip.storage.io.transfer import read_full
-from einturnip.storage.types import Array, Region, slices
+from einturnip.storage.types import Array, Region, slices, window
 
 MAX_STREAMS = 4
 
@@ -189,7 +189,7 @@ class ChunkDecoder:
                 overlap = _overlap(block, region)
                 if overlap is not None:
                     data = np.frombuffer(raw, self._dtype).reshape([b - a for a, b in block])
-                    target[_window(overlap, region)] = data[_window(overlap, block)]
+                    target[window(overlap, region)] = data[window(overlap, block)]
             if wanted[-1] == self._block_count - 1:
                 stream.require_end()
                 stream.close()
@@ -279,10 +279,6 @@ class _Stream:
 def _overlap(block: Region, region: Region) -> Region | None:
     found = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(block, region, strict=True))
     return found if all(a < b for a, b in found) else None
-
-
-def _window(part: Region, region: Region) -> tuple[Any, ...]:
-    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
 
 
 def _as_it_is(pieces: Iterator[Any]) -> Iterator[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.storage.formats.quantized_blocks import BlockEncoding
 from einturnip.storage.io.file_source import STAGING_NBYTES, FileSource, staging
 from einturnip.storage.layout import blocks, c_layout
-from einturnip.storage.types import Array, Extent, Region, Source, region_shape
+from einturnip.storage.types import Array, Extent, Region, Source, region_shape, window
 
 POINTS = 1 << 14
 """Numbers dequantized at once: with their bytes and intermediates they fit in the second-level cache."""
@@ -43,10 +42,6 @@ class ExpandedSource:
         """The region's extent in the dequantized tensor."""
         return self._layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the dequantized region."""
-        return self._layout.extent(region)[1]
-
     def read(self, region: Region, out: Array) -> int:
         """Dequantize the region into ``out``; returns the bytes read from disk."""
         if any(start == stop for start, stop in region):
@@ -72,8 +67,7 @@ class ExpandedSource:
             first = part[-2][0] * points
             start, stop = max(region[-1][0], first), min(region[-1][1], part[-2][1] * points)
             kept = (*part[:-2], (start, stop))
-            window = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(kept, region, strict=True))
-            out[window] = numbers[..., start - first : stop - first]
+            out[window(kept, region)] = numbers[..., start - first : stop - first]
 
     def require_unchanged(self) -> None:
         """Check that the file has not changed."""
@@ -123,10 +117,6 @@ class CastSource:
         """The region's extent in the converted tensor."""
         return self._layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region in the new type."""
-        return self._layout.extent(region)[1]
-
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``; returns the bytes read from disk."""
         nbytes, stored = 0, self._stored.dtype.numpy
@@ -134,8 +124,7 @@ class CastSource:
             shape = region_shape(box)
             held = _scratch().view(stored)[: math.prod(shape)].reshape(shape)
             nbytes += self._stored.read(box, held)
-            window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, region, strict=True))
-            out[(*window, ...)] = held
+            out[window(box, region)] = held
         return nbytes
 
     def require_unchanged(self) -> None:

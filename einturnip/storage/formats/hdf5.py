@@ -322,7 +322,7 @@ def lay_out(path: str, tensors: Tensors) -> FileSkeleton:
 class Hdf5Format(FileFormat):
     """``.h5`` and ``.hdf5``, with the package h5py."""
 
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
+    def source(self, path: str, key: str | None, name: str) -> Source:
         """Open the dataset ``key``, its path in the file."""
         with closed_on_error(path) as (fd, size):
             return hdf5_source(path, key, name, fd, size)

@@ -146,7 +146,7 @@ def _model_in(path: str) -> str:
 class SafetensorsFormat(FileFormat):
     """``.safetensors``: a file, an index of files, or a directory with either."""
 
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
+    def source(self, path: str, key: str | None, name: str) -> Source:
         """Open the tensor ``key``; with stars in the key, all matching tensors stacked."""
         model = shards(path)
         if key is not None and "*" in key and key not in model.files:

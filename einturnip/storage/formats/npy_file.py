@@ -18,7 +18,7 @@ class NpyFormat(FileFormat):
 
     has_keys = False
 
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> FileSource:
+    def source(self, path: str, key: str | None, name: str) -> FileSource:
         """Open the array."""
         with closed_on_error(path) as (fd, size):
             try:

@@ -89,10 +89,11 @@ class CompressedSource:
     Offsets are unpacked ones.
     """
 
-    def __init__(self, name: str, path: str, fd: int, info: zipfile.ZipInfo, header: NpyHeader, directory: str) -> None:
+    def __init__(self, name: str, path: str, fd: int, info: zipfile.ZipInfo, header: NpyHeader) -> None:
         self.name = self.tier = name
         self.shape, self.dtype = header.shape, header.dtype
-        self._path, self._fd, self._info, self._header, self._directory = path, fd, info, header, directory
+        self._path, self._fd, self._info, self._header = path, fd, info, header
+        self._directory = default_directory()
         self._layout = npy_layout(header, 0)
         self._lock = threading.Lock()
         self._unpacked: FileSource | None = None
@@ -101,10 +102,6 @@ class CompressedSource:
     def extent(self, region: Region) -> Extent:
         """The region's extent in the unpacked array's file."""
         return self._layout.extent(region)
-
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self._layout.extent(region)[1]
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``; the first call unpacks the whole array."""
@@ -168,7 +165,7 @@ class CompressedSource:
         return out_of_space(error, f"unpacking {self.name}", self._directory, self._layout.nbytes)
 
 
-def _open_member(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
+def _open_member(path: str, key: str | None, name: str, fd: int, size: int) -> Source:
     """Open the array ``key`` of an open archive; takes over ``fd``."""
     with _Reader(fd, path) as file, _archive(file, path) as archive:
         members = {
@@ -192,7 +189,7 @@ def _open_member(path: str, key: str | None, name: str, fd: int, size: int, dire
     if info.compress_type != zipfile.ZIP_STORED:
         if info.file_size > needed:
             raise StoreError(f"{shown}: holds {info.file_size:,} bytes where its header states {needed:,}: damaged")
-        return CompressedSource(shown, path, fd, info, header, directory)
+        return CompressedSource(shown, path, fd, info, header)
     start = _data_offset(fd, info, shown)
     if start + needed > size:
         raise StoreError(f"{path}: is truncated: {key} needs {start + needed} bytes, the file has {size}")
@@ -219,10 +216,10 @@ def _finish(file: UnpublishedFile, members: tuple[zip_layout.ZipMember, ...], be
 class NpzFormat(FileFormat):
     """``.npz``, the format of ``numpy.savez``."""
 
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
-        """Open the array ``key``; a compressed one is unpacked to ``directory`` when it is first read."""
+    def source(self, path: str, key: str | None, name: str) -> Source:
+        """Open the array ``key``; a compressed one is unpacked when it is first read."""
         with closed_on_error(path) as (fd, size):
-            return _open_member(path, key, name, fd, size, directory or default_directory())
+            return _open_member(path, key, name, fd, size)
 
     def keys(self, path: str) -> tuple[str, ...]:
         """The names of the arrays in an archive."""

@@ -189,7 +189,7 @@ class _ChunkReader:
 class ZarrFormat(FileFormat):
     """``.zarr``, directories of versions 2 and 3; version 3 is written."""
 
-    def source(self, path: str, key: str | None, name: str, directory: str | None) -> ChunkedSource | ChunkFiles:
+    def source(self, path: str, key: str | None, name: str) -> ChunkedSource | ChunkFiles:
         """Open the array ``key``."""
         return zarr_source(path, key, name)
 

@@ -30,7 +30,7 @@ from einturnip.storage.io.transfer import copy_blocked, read_extent, write_exten
 from einturnip.storage.io.unpublished_file import out_of_space, preallocate, require_name
 from einturnip.storage.io.vectored_rows import rows_of, write_rows
 from einturnip.storage.layout import blocks, c_layout, extent_nbytes
-from einturnip.storage.types import Array, Extent, Region, region_shape
+from einturnip.storage.types import Array, Extent, Region, region_shape, window
 
 CHUNK_NBYTES = 16 << 20
 _AT_FDCWD, _EXCHANGE = -100, 2
@@ -228,10 +228,6 @@ class ZarrSink:
         """The region's extent in a contiguous tensor."""
         return self._whole.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self._whole.extent(region)[1]
-
     def write(self, region: Region, array: Array) -> int:
         """Store the region, chunk by chunk.
 
@@ -254,9 +250,9 @@ class ZarrSink:
         self._check_open()
         for part in self._parts(region):
             with self._opened(part.file) as fd:
-                for stage, box, window in self._staged(part):
+                for stage, box, within in self._staged(part):
                     read_extent(fd, as_bytes(stage), self._inside.extent(box), self.name)
-                    copy_blocked(out[part.window][window], stage)
+                    copy_blocked(out[part.window][within], stage)
         return out.nbytes
 
     def release(self, region: Region) -> None:
@@ -299,8 +295,8 @@ class ZarrSink:
             if rows:
                 write_rows(fd, rows, extent[0], explain)
                 return
-        for stage, box, window in self._staged(part):
-            copy_blocked(stage, array[window])
+        for stage, box, within in self._staged(part):
+            copy_blocked(stage, array[within])
             write_extent(fd, as_bytes(stage), self._inside.extent(box), explain)
 
     def _staged(self, part: _ChunkPart) -> Iterator[tuple[Array, Region, tuple[Any, ...]]]:
@@ -309,8 +305,7 @@ class ZarrSink:
         for box in blocks(part.within, dtype.itemsize, STAGING_NBYTES):
             nbytes = extent_nbytes(self._inside.extent(box))
             stage = staging()[:nbytes].view(dtype).reshape(region_shape(box))
-            window = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, part.within, strict=True))
-            yield stage, box, (*window, ...)
+            yield stage, box, window(box, part.within)
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[int]:

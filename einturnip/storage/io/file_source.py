@@ -169,10 +169,6 @@ class FileSource(StoredTensor):
         """The region's extent in the file."""
         return self.layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self.layout.extent(region)[1]
-
     def read_whole(self) -> None:
         """Announce that the whole tensor will be read: bytes near a cold run may be read ahead."""
         if self._stretches is None and self.layout.nbytes > STRETCH_NBYTES:

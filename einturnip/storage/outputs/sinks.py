@@ -112,10 +112,6 @@ class FileSink(StoredTensor):
         """The region's extent in the finished file."""
         return self.layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self.layout.extent(region)[1]
-
     def write(self, region: Region, array: Array) -> int:
         """Store the region.
 

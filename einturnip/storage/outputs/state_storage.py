@@ -37,10 +37,6 @@ class ScratchFile(StoredTensor):
         """The region's extent."""
         return self.layout.extent(region)
 
-    def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region."""
-        return self.layout.extent(region)[1]
-
     def write(self, region: Region, array: Array) -> int:
         """Store the region."""
         extent = self.layout.extent(region)

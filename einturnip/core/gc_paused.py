@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Context without cyclic garbage collection, which would take more time than building a program."""
+    """Context without cyclic garbage collection, which would visit growing values often and find nothing."""
     collecting = gc.isenabled()
     gc.disable()
     try:
