@@ -39,7 +39,6 @@ RUNTIME = {
     "eventQuery": ("event", 600),
     "eventElapsedTime": ("start, end", 1500.0),
     "memcpyAsync": ("dst, src, size, kind, stream", None),
-    "memGetInfo": ("", (1, 2)),
     "deviceCanAccessPeer": ("device, peer", 1),
     "deviceEnablePeerAccess": ("peer", None),
     "check_status": ("status", None),

@@ -219,7 +219,7 @@ def test_what_a_plan_depends_on_asks_for_a_new_one(disk, other):
 
 def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
     et.compile(TEXT)(X=X())
-    monkeypatch.setattr(plan_store, "version", lambda *floors: (plan_store.FORMAT + 1,))
+    monkeypatch.setattr(plan_store, "source_version", lambda *packages: (plan_store.FORMAT + 1,))
     disk.anew()
     et.compile(TEXT)(X=X())
     assert disk.searched == 1
