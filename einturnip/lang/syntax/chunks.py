@@ -114,9 +114,8 @@ class _StatementSplitter:
             position += 1
         for bracket in brackets[-1:]:
             message = f"'{bracket.text}' is never closed"
-            closer, span = _CLOSER[bracket.text], chunk.tokens[-1].span
-            end = Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
-            edits = (Edit(end, closer),) if len(brackets) == 1 else ()
+            closer = _CLOSER[bracket.text]
+            edits = (Edit(_behind(chunk.tokens[-1]), closer),) if len(brackets) == 1 else ()
             help_text = f"add the missing '{closer}'"
             chunk.problems.append(Diagnostic("E002", message, bracket.span, help=help_text, edits=edits))
         return chunk, position, bool(brackets) and position == limit
@@ -167,18 +166,35 @@ class _StatementSplitter:
         return end
 
     def _missing_brace(self, chunk: StatementChunk, begin: int, end: int) -> tuple[str, tuple[Edit, ...]]:
-        """How to close a block: a function's after its ``return``; the end of a loop is unknown."""
+        """How to close a block: of a function behind ``return``, of a loop by its indentation."""
         tokens = self.tokens
-        if not chunk.tokens or all(token.type != "_FN" for token in chunk.tokens):
-            return "close the block with '}' behind its last statement", ()
+        if all(token.type != "_FN" for token in chunk.tokens):
+            column = chunk.tokens[0].column if chunk.tokens else 1
+            last = self._end_by_indentation(column, begin, end)
+            edits = () if last is None else (Edit(_behind(tokens[last]), f"\n{' ' * (column - 1)}}}"),)
+            return "close the block with '}' behind its last statement", edits
         last = next((p for p in range(begin, end) if tokens[p].type == "_RETURN"), end)
+        if last < end and any(begin <= p < last < self.closes.get(p, 0) for p in range(begin, last)):
+            span = tokens[last].span
+            before = Span(span.file, span.line, span.column, span.line, span.column)
+            edits = (Edit(before, f"}}\n{' ' * (span.column - 1)}"),) if tokens[last].first else ()
+            return "close the block of the loop with '}' above 'return'", edits
         while last + 1 < end and not tokens[last + 1].first:
             last += 1
         if last == end:
             return "end the block with: return NAME[labels], and '}' on the line below", ()
-        span = tokens[last].span
-        after = Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
-        return "add '}' behind 'return', which ends the block of a function", (Edit(after, "\n}"),)
+        return "add '}' behind 'return', which ends the block of a function", (Edit(_behind(tokens[last]), "\n}"),)
+
+    def _end_by_indentation(self, column: int, begin: int, end: int) -> int | None:
+        """The last token of the block of a statement at ``column``, if the indentation tells."""
+        tokens, line, position = self.tokens, column, begin
+        while position < end and not (tokens[position].first and tokens[position].column <= column):
+            line = tokens[position].column if tokens[position].first else line
+            close = self.closes.get(position, position)
+            if close > position and tokens[close].first and tokens[close].column != line:
+                return None
+            position = close + 1
+        return position - 1 if position > begin else None
 
     def _next_outside(self, position: int, limit: int) -> int:
         while position < limit:
@@ -212,6 +228,12 @@ class _StatementSplitter:
                 after += 1
             after += 1
         return after < len(tokens) and tokens[after].type in ("_EQUAL", "_ARROW")
+
+
+def _behind(token: LexToken | BlockToken) -> Span:
+    """The empty span after a token."""
+    span = token.span
+    return Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
 
 
 def _close(chunk: StatementChunk, brackets: list[LexToken], token: LexToken) -> bool:
