@@ -19,7 +19,9 @@ OP_SECONDS = 7e-5
 # Maximum ops of plans that are made for comparison: a constant, plus a number per second of the predicted run.
 OPS_COMPARED = 6000
 OPS_COMPARED_PER_SECOND = 6000
-# Limit for long runs.
+# For runs of more than 3.2 s: a constant, plus 3 % of the predicted run (430 ops of OP_SECONDS are 0.03 s).
+OPS_COMPARED_LONG, OPS_COMPARED_LONG_PER_SECOND = 24_000, 430
+# Limit for very long runs, which only recomputation reaches.
 MAX_COMPARED = 300_000
 
 
@@ -36,6 +38,14 @@ def byte_cost_seconds(link_bytes: Mapping[str, int], machine: Machine) -> float:
 
 def comparison_budget(seconds: float) -> float:
     """Return the number of ops of plans that may be made for comparison, for a run of ``seconds``."""
+    return min(max_recomputed(seconds), OPS_COMPARED_LONG + OPS_COMPARED_LONG_PER_SECOND * seconds)
+
+
+def max_recomputed(seconds: float) -> float:
+    """Return the maximum number of ops of a plan that is made again to recompute values.
+
+    Few such plans are made, and they may save most bytes that a long run spills. ``seconds``: of the run.
+    """
     return min(OPS_COMPARED + OPS_COMPARED_PER_SECOND * seconds, MAX_COMPARED)
 
 

@@ -8,7 +8,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.ranking import comparison_budget, predicted_cost
+from einturnip.planner.ranking import max_recomputed, predicted_cost
 from einturnip.taskgraph.types import TaskGraph
 
 # Share of the plan's cost that recomputing must save by formula, and the maximum number of repetitions.
@@ -24,7 +24,7 @@ def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph
     """
     cost = None
     for _ in range(ROUNDS):
-        if not graph.spill_nbytes or len(graph) > comparison_budget(float(graph.seconds.sum()) / machine.workers):
+        if not graph.spill_nbytes or len(graph) > max_recomputed(float(graph.seconds.sum()) / machine.workers):
             return graph
         cost = predicted_cost(graph, machine) if cost is None else cost
         tasks = recompute_spilled(graph, machine, WORTH * cost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
-from einturnip.planner import compare, lower
+from einturnip.planner import compare, lower, rematerialize
 from einturnip.planner.budget import PlanningMemory, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival, _Comparison
@@ -146,6 +147,35 @@ class Placed:
 
     def nbytes_by_link(self) -> dict[str, int]:
         return {"disk->cpu:0": self.nbytes}
+
+
+@pytest.mark.parametrize("seconds", [0.1, 2.0, 20.0, 200.0])
+def test_plans_are_compared_for_a_small_part_of_a_run(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large(Placed):
+        def __len__(self) -> int:
+            return 1000
+
+    compared = _Comparison(lambda *_: Large(seconds, 0), MACHINE, lambda _: False)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
+    ops = 0
+    while compared.affords(Tiling((), 0, 1000), 1.0):
+        compared.make(Tiling((), 0, 1000))
+        ops += 1000
+    assert ops > 0 and ops * OP_SECONDS <= 1.7 + 0.03 * seconds
+
+
+def test_a_long_plan_recomputes_values_even_if_few_like_it_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Spilling(Placed):
+        spill_nbytes = 1
+
+        def __len__(self) -> int:
+            return 100_000
+
+    plan, asked = Spilling(np.float64(40.0), 0), list[object]()  # type: ignore[arg-type]
+    monkeypatch.setattr(rematerialize, "predicted_cost", lambda *_: 20.0)
+    monkeypatch.setattr(rematerialize, "recompute_spilled", lambda graph, *_: asked.append(graph))
+    assert rematerialize.rematerialize(plan, MACHINE, lambda _: plan) is plan  # type: ignore[arg-type,return-value,comparison-overlap]
+    assert asked == [plan]
 
 
 def best_of(plans: list[tuple[float, int]]) -> tuple[int, int]:
