@@ -12,11 +12,11 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, I64, DType
 from einturnip.ir.einsum import Einsum, Index, TileSpace, labels_read
+from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import (
     ARITHMETIC,
     COMPARISONS,
-    FUNCTIONS,
     LOGICAL,
     LabelValue,
     OperandRef,
@@ -27,7 +27,6 @@ from einturnip.ir.scalar import (
 )
 
 _REAL_OF = {C64: F32, C128: F64}
-_KEEP_KIND = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
 
 
 def check(graph: EinGraph) -> None:
@@ -207,4 +206,4 @@ def well_typed(op: str, arguments: tuple[DType, ...], result: DType) -> bool:
         return False
     if op in ("abs", "real", "imag") and first in _REAL_OF:
         return result == _REAL_OF[first]
-    return result == first and (first.is_inexact or op in _KEEP_KIND)
+    return result == first and (first.is_inexact or op == "neg" or ELEMENTWISE[op].keeps_integers)

@@ -11,21 +11,14 @@ Source: Kreutz-Delgado, The complex gradient operator and the CR-calculus (arXiv
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, DType
+from einturnip.ir.functions import ELEMENTWISE, Rule, call, number
 from einturnip.ir.scalar import Scalar, ScalarCall, ScalarConst
 from einturnip.ir.simplify import added, constant, converted, divided, negated, selected, subtracted, times
 
 _COMPLEX = {F32: C64, F64: C128}
-
-Rule = Callable[[Scalar, Scalar], Scalar]
-
-
-def call(op: str, *arguments: Scalar) -> ScalarCall:
-    """Apply an operator that keeps the dtype of its first argument."""
-    return ScalarCall(op, arguments, arguments[0].dtype)
 
 
 def compared(op: str, a: Scalar, b: Scalar) -> ScalarCall:
@@ -53,53 +46,10 @@ def recast(expr: Scalar, dtype: DType) -> Scalar:
     return converted(expr, dtype)
 
 
-def _number(value: float, like: Scalar) -> ScalarConst:
-    return constant(value, like.dtype)
-
-
-def _shifted(value: float, sign: int, x: Scalar) -> Scalar:
-    """``value + sign * x``."""
-    return added(_number(value, x), x) if sign > 0 else subtracted(_number(value, x), x)
-
-
-def _square(x: Scalar) -> Scalar:
-    return times(x, x)
-
-
-def _gelu(x: Scalar, _: Scalar) -> Scalar:
-    """Phi(x) + x phi(x), with the normal distribution and its density."""
-    below = added(_number(0.5, x), times(_number(0.5, x), call("erf", times(x, _number(math.sqrt(0.5), x)))))
-    density = times(_number(1 / math.sqrt(2 * math.pi), x), call("exp", times(_number(-0.5, x), _square(x))))
-    return added(below, times(x, density))
-
-
-def _silu(x: Scalar, _: Scalar) -> Scalar:
-    s = call("sigmoid", x)
-    return times(s, added(_number(1, x), times(x, _shifted(1, -1, s))))
-
-
-def _erf(x: Scalar, _: Scalar) -> Scalar:
-    return times(_number(2 / math.sqrt(math.pi), x), call("exp", negated(_square(x))))
-
-
-# f'(x) in terms of x and y = f(x). The functions that accept complex numbers are holomorphic.
+# f'(x) in terms of x and y = f(x).
 DERIVATIVES: Mapping[str, Rule] = {
-    "neg": lambda x, y: _number(-1, x),
-    "exp": lambda x, y: y,
-    "log": lambda x, y: divided(_number(1, x), x),
-    "log1p": lambda x, y: divided(_number(1, x), _shifted(1, 1, x)),
-    "expm1": lambda x, y: _shifted(1, 1, y),
-    "sqrt": lambda x, y: divided(_number(0.5, x), y),
-    "rsqrt": lambda x, y: times(_number(-0.5, x), times(y, _square(y))),
-    "sin": lambda x, y: call("cos", x),
-    "cos": lambda x, y: negated(call("sin", x)),
-    "tan": lambda x, y: _shifted(1, 1, _square(y)),
-    "tanh": lambda x, y: _shifted(1, -1, _square(y)),
-    "sigmoid": lambda x, y: times(y, _shifted(1, -1, y)),
-    "silu": _silu,
-    "gelu": _gelu,
-    "erf": _erf,
-    "softplus": lambda x, y: call("sigmoid", x),
+    "neg": lambda x, y: number(-1, x),
+    **{name: function.derivative for name, function in ELEMENTWISE.items() if function.derivative is not None},
 }
 
 # Operators with derivative 0 in every argument.
@@ -132,10 +82,10 @@ def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | Non
         case "min" | "max" as op:
             return _extremum(op, expr, g)
         case "where":
-            zero = _number(0, g)
+            zero = number(0, g)
             return None, selected(arguments[0], g, zero), selected(arguments[0], zero, g)
         case "relu":
-            zero = _number(0, g)
+            zero = number(0, g)
             return (selected(compared("gt", arguments[0], zero), g, zero),)
         case "abs" | "sign" | "conj" | "real" | "imag" as op:
             return (_of_complex(op, arguments[0], value, g),)
@@ -160,13 +110,13 @@ def _of_complex(op: str, x: Scalar, value: Scalar, g: Scalar) -> Scalar | None:
             size = converted(ScalarCall("abs", (x,), real_part(x).dtype), x.dtype)
             along = converted(real_part(times(conjugate(value), g)), x.dtype)
             across = divided(subtracted(g, times(value, along)), size)
-            zero = _number(0, x)
+            zero = number(0, x)
             return selected(compared("eq", x, zero), zero, across)
 
 
 def _power(a: Scalar, b: Scalar, value: Scalar, g: Scalar) -> tuple[Scalar | None, Scalar | None]:
     """a^b: b * a^(b - 1), which is 0 for b = 0; and a^b * log a, which is 0 for a = 0 where b >= 0."""
-    zero, one = _number(0, a), _number(1, a)
+    zero, one = number(0, a), number(1, a)
     slope: Scalar
     if isinstance(b, ScalarConst):
         less = constant(b.value - 1, b.dtype)
@@ -189,9 +139,9 @@ def _extremum(op: str, expr: ScalarCall, g: Scalar) -> tuple[Scalar, Scalar]:
     """Divide the adjoint equally among all equal arguments, however binary operators are nested."""
     a, b = expr.arguments
     counts = [_ties(op, side, expr) for side in (a, b)]
-    zero, one = _number(0, g), _number(1, g)
+    zero, one = number(0, g), number(1, g)
     if all(_is_leaf(op, side) for side in (a, b)):
-        half = times(_number(0.5, g), g)
+        half = times(number(0.5, g), g)
         beats = "gt" if op == "max" else "lt"
         shares = [
             selected(compared("eq", x, y), half, selected(compared(beats, x, y), g, zero)) for x, y in ((a, b), (b, a))
@@ -211,4 +161,4 @@ def _ties(op: str, expr: Scalar, extremum: Scalar) -> Scalar:
     if isinstance(expr, ScalarCall) and expr.op == op:
         a, b = expr.arguments
         return added(_ties(op, a, extremum), _ties(op, b, extremum))
-    return selected(compared("eq", expr, extremum), _number(1, extremum), _number(0, extremum))
+    return selected(compared("eq", expr, extremum), number(1, extremum), number(0, extremum))

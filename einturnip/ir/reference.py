@@ -6,7 +6,7 @@ It favours clarity over speed: the whole box of the label space is materialized.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, assert_never
 
 import numpy as np
@@ -15,9 +15,10 @@ from einturnip.core.errors import OutOfRange
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Box, Einsum, Index, Key
+from einturnip.ir.functions import ELEMENTWISE
+from einturnip.ir.operators import OPERATORS, Array, compute, convert
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
-Array = np.ndarray[Any, np.dtype[Any]]
 State = tuple[Array, ...]
 
 
@@ -83,14 +84,14 @@ def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[i
     """
     match expr:
         case ScalarConst(value, dtype):
-            return np.asarray(_convert(np.asarray(value), dtype))
+            return np.asarray(convert(np.asarray(value), dtype))
         case OperandRef(slot, _):
             return operands[slot]
         case LabelValue(position, dtype):
             index = np.arange(origins[position], origins[position] + extents[position], dtype=np.int64)
-            return _convert(index, dtype).reshape([-1 if p == position else 1 for p in range(len(extents))])
+            return convert(index, dtype).reshape([-1 if p == position else 1 for p in range(len(extents))])
         case ScalarCast(argument, dtype):
-            return _convert(evaluate_scalar(argument, operands, origins, extents), dtype)
+            return convert(evaluate_scalar(argument, operands, origins, extents), dtype)
         case ScalarCall(op, arguments, dtype):
             return apply(op, [evaluate_scalar(a, operands, origins, extents) for a in arguments], dtype)
         case _:
@@ -98,17 +99,8 @@ def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[i
 
 
 def apply(op: str, arguments: Sequence[Array], dtype: DType) -> Array:
-    """Apply an operator to arrays; f16 and bf16 are computed in f32 and rounded once."""
-    if arguments[0].dtype.itemsize == 2 and arguments[0].dtype.kind not in "iu" and op != "where":
-        arguments = [a.astype(np.float32) for a in arguments]
-    return np.asarray(_OPERATORS[op](*arguments)).astype(dtype.numpy, copy=False)
-
-
-def _convert(array: Array, dtype: DType) -> Array:
-    """``astype`` without the warning that a complex number loses its imaginary part."""
-    if array.dtype.kind == "c" and dtype.kind not in "cb":
-        array = array.real
-    return array.astype(dtype.numpy, copy=False)
+    """Apply an operator or function to arrays."""
+    return compute(ELEMENTWISE[op].numpy if op in ELEMENTWISE else OPERATORS[op], arguments, dtype)
 
 
 def _aligned(einsum: Einsum, slot: int, array: Array, origins: Sequence[int], extents: Sequence[int]) -> Array:
@@ -133,82 +125,6 @@ def _index_values(index: Index, size: int, origins: Sequence[int], extents: Sequ
     value = value // index.divisor
     value = value % index.modulus if index.modulus else value
     return np.clip(value, 0, size - 1) if index.clamped else value
-
-
-# --- operators --------------------------------------------------------------------------------------------------------
-
-
-def _power(base: Array, exponent: Array) -> Array:
-    """``np.power``.
-
-    An integer to a negative power is 1 // base^|e| truncated towards zero, and 0 for base 0.
-    """
-    if np.result_type(base, exponent).kind not in "iu":
-        return np.asarray(np.power(base, exponent))
-    powers = np.power(base, np.maximum(exponent, 0))
-    odd = exponent % 2 != 0
-    unit = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
-    return np.asarray(np.where(exponent < 0, unit.astype(powers.dtype), powers))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
-
-
-def _gelu(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + _erf(x * np.asarray(1 / math.sqrt(2), x.dtype))))
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.true_divide,
-    "floordiv": np.floor_divide,
-    "mod": np.remainder,
-    "pow": _power,
-    "min": np.minimum,
-    "max": np.maximum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
-    "where": np.where,
-    "neg": np.negative,
-    "exp": np.exp,
-    "log": np.log,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
-    "silu": lambda x: x * _sigmoid(x),
-    "gelu": _gelu,
-    "erf": _erf,
-    "softplus": lambda x: np.logaddexp(np.zeros((), x.dtype), x),
-    "conj": np.conj,
-    "real": np.real,
-    "imag": np.imag,
-}
 
 
 # --- aggregations -----------------------------------------------------------------------------------------------------
@@ -269,7 +185,7 @@ def _aggregate(einsum: Einsum, values: Array, counts: Array, origins: Sequence[i
     if aggregation.op in ("argmax", "argmin"):
         return _aggregate_index(einsum, values, counts, origins)
     start = np.asarray(identity(aggregation)[0]).astype(aggregation.state[0].numpy)
-    values = np.where(counts, _convert(values, aggregation.state[0]), start)
+    values = np.where(counts, convert(values, aggregation.state[0]), start)
     if aggregation.op == "pick":
         return (_aggregate_pick(einsum, values, counts),)
     if aggregation.op == "logsumexp":
@@ -377,7 +293,7 @@ def finalize_state(einsum: Einsum, state: State) -> Array:
                 result = state[1]
             case _:
                 result = state[0]
-        return _convert(np.asarray(result), aggregation.result)
+        return convert(np.asarray(result), aggregation.result)
 
 
 def identity_state(einsum: Einsum, shape: tuple[int, ...]) -> State:

@@ -47,7 +47,7 @@ class ScalarCast:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCall:
-    """A scalar function or operator from OPS applied to arguments of the stated dtypes."""
+    """A scalar function or operator applied to arguments of the stated dtypes."""
 
     op: str
     arguments: tuple[Scalar, ...]
@@ -59,13 +59,6 @@ Scalar: TypeAlias = ScalarConst | OperandRef | LabelValue | ScalarCast | ScalarC
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "pow", "min", "max"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 LOGICAL = frozenset({"and", "or", "not"})
-# fmt: off
-FUNCTIONS = frozenset({
-    "neg", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "round",
-    "sin", "cos", "tan", "tanh", "sigmoid", "relu", "silu", "gelu", "erf", "softplus", "conj", "real", "imag",
-})
-# fmt: on
-OPS = ARITHMETIC | COMPARISONS | LOGICAL | FUNCTIONS | {"where"}
 
 
 def children(expr: Scalar) -> tuple[Scalar, ...]:

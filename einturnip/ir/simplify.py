@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from einturnip.ir.dtypes import DType
-from einturnip.ir.reference import evaluate_scalar
+from einturnip.ir.operators import OPERATORS, compute, convert
 from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
@@ -80,7 +80,9 @@ def converted(expr: Scalar, dtype: DType) -> Scalar:
 
 def _folded(expr: ScalarCall) -> Scalar:
     """Evaluate an operator of constants; returns other expressions unchanged."""
-    if not all(isinstance(a, ScalarConst) for a in expr.arguments):
+    constants = [a for a in expr.arguments if isinstance(a, ScalarConst)]
+    if len(constants) < len(expr.arguments):
         return expr
     with np.errstate(all="ignore"):
-        return ScalarConst(evaluate_scalar(expr, (), (), ()).item(), expr.dtype)
+        values = [convert(np.asarray(a.value), a.dtype) for a in constants]
+        return ScalarConst(compute(OPERATORS[expr.op], values, expr.dtype).item(), expr.dtype)

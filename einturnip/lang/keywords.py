@@ -6,6 +6,7 @@ import math
 
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.ir.dtypes import DTYPES
+from einturnip.ir.functions import ELEMENTWISE
 
 STATEMENTS = ("dim", "input", "output", "import", "fn", "for", "state", "return")
 KEYWORDS = frozenset({*STATEMENTS, "in", "and", "or", "not"})
@@ -16,13 +17,7 @@ CONSTANTS: dict[str, bool | float] = {
     "true": True,
     "false": False,
 }
-# fmt: off
-ELEMENTWISE = frozenset({
-    "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "round", "sin", "cos", "tan",
-    "tanh", "sigmoid", "relu", "silu", "gelu", "erf", "softplus", "conj", "real", "imag",
-})
-# fmt: on
-FUNCTIONS = ELEMENTWISE | {"where", "min", "max", "grad"}
+FUNCTIONS = frozenset(ELEMENTWISE) | {"where", "min", "max", "grad"}
 BUILT_IN = FUNCTIONS | set(AGGREGATIONS) | set(DTYPES) | set(CONSTANTS)
 RESERVED = BUILT_IN | KEYWORDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from einturnip.ir.dtypes import DTYPES
+from einturnip.ir.functions import ELEMENTWISE
 
 # fmt: off
 _KEYWORDS = {
@@ -32,30 +33,7 @@ _AGGREGATIONS = {
     "argmin": "`argmin[i] X[i]`: the first i with the minimal X; over several labels the flat index; -1 for none.",
 }
 _FUNCTIONS = {
-    "exp": "e to the power of x.",
-    "log": "The natural logarithm.",
-    "log1p": "log(1 + x), exact for small x.",
-    "expm1": "exp(x) - 1, exact for small x.",
-    "sqrt": "The square root.",
-    "rsqrt": "1 / sqrt(x).",
-    "abs": "The absolute value; of a complex number its length.",
-    "sign": "-1, 0 or 1.",
-    "floor": "The next whole number below.",
-    "ceil": "The next whole number above.",
-    "round": "The nearest whole number, halves to the even one.",
-    "sin": "The sine.",
-    "cos": "The cosine.",
-    "tan": "The tangent.",
-    "tanh": "The hyperbolic tangent.",
-    "sigmoid": "1 / (1 + exp(-x)).",
-    "relu": "max(x, 0).",
-    "silu": "x * sigmoid(x).",
-    "gelu": "x * (1 + erf(x / sqrt(2))) / 2.",
-    "erf": "The error function.",
-    "softplus": "log(1 + exp(x)).",
-    "conj": "The complex conjugate.",
-    "real": "The real part.",
-    "imag": "The imaginary part.",
+    **{name: function.doc for name, function in ELEMENTWISE.items()},
     "where": "`where(c, a, b)`: a where the condition holds, else b.",
     "grad": "`grad(loss, W[d, e])`: the derivative of a real scalar by each element of W, in its version here.",
 }

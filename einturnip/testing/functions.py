@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.testing.arithmetic import BOUND, BoundedValue, finite, rounded, to_dtype, unknown
 from einturnip.testing.promotion import kind
 
@@ -42,6 +43,7 @@ SMOOTH: dict[str, Callable[[float], float]] = {
     "erf": math.erf,
     "softplus": _softplus,
 }
+SMOOTH |= {name: _numpy(row.numpy) for name, row in ELEMENTWISE.items() if row.definition and name not in SMOOTH}
 """Functions whose result is rounded."""
 
 STEPS: dict[str, Callable[[Any], Any]] = {

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from einturnip.ir.functions import ELEMENTWISE
+
 Strength = Literal["strong", "soft", "python"]
 
 
@@ -111,8 +113,8 @@ def arithmetic(op: str, a: Type, b: Type) -> Type:
     return both
 
 
-_KEEPING = frozenset({"-", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
-_REAL_ONLY = frozenset({"sign", "floor", "ceil", "round", "relu", "sigmoid", "silu", "gelu", "erf", "softplus"})
+_KEEPING = {"-", *(name for name, row in ELEMENTWISE.items() if row.keeps_integers)}
+_REAL_ONLY = {"sign", *(name for name, row in ELEMENTWISE.items() if not row.is_complex)}
 
 
 def function(name: str, x: Type) -> Type:

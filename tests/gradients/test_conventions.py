@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from einturnip.ir.derivatives import DERIVATIVES, FLAT
-from einturnip.ir.scalar import FUNCTIONS
+from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS
 from tests.gradients.harness import assert_derived, run, with_gradients
 from tests.gradients.pytorch import BINARY, COMPLEX, COMPLEX_POINTS, PAIRS, POINTS, REAL
+
+DEFINED = [name for name, row in ELEMENTWISE.items() if row.definition is not None]
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -39,8 +41,21 @@ def test_an_operator(text: str) -> None:
     np.testing.assert_allclose(np.stack([found["gp"], found["gq"]], 1), BINARY[text], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", DEFINED)
+def test_a_defined_function(name: str) -> None:
+    """Against central differences of NumPy's function, where it is finite."""
+    x, step = np.array([-3.0, -0.7, -0.1, 0.0, 0.3, 0.9, 1.5, 4.0, 40.0]), 1e-6
+    with np.errstate(all="ignore"):
+        high, low = (ELEMENTWISE[name].numpy(x + side) for side in (step, -step))
+        expected = (high - low) / (2 * step)
+    found = run(f"input x : f64[n]\nL = sum[i] {name}(x[i])\ng[i] = grad(L, x[i])\noutput g\n", {"x": x})["g"]
+    ordinary = np.isfinite(expected)
+    assert ordinary.sum() >= 3
+    np.testing.assert_allclose(found[ordinary], expected[ordinary], rtol=1e-6, atol=1e-9)
+
+
 def test_no_function_is_left_out() -> None:
-    assert set(REAL) | set(COMPLEX) | {"neg", "real", "imag"} >= FUNCTIONS
+    assert set(REAL) | set(COMPLEX) | {"neg", "real", "imag"} | set(DEFINED) >= FUNCTIONS
     assert set(DERIVATIVES) | FLAT | {"abs", "sign", "conj", "real", "imag", "relu"} >= FUNCTIONS
 
 

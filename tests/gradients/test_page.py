@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from einturnip.ir.aggregations import AGGREGATIONS
-from einturnip.ir.scalar import FUNCTIONS
+from einturnip.ir.functions import FUNCTIONS
 from tests.gradients import test_conventions, test_language
 from tests.gradients.pytorch import BINARY, COMPLEX, REAL
 

@@ -141,7 +141,7 @@ MEANINGS: list[tuple[str, Any]] = [
     ("y[j] = square(x[j] - 3)", (X - 3) ** 2),
     ("y[j] = maximum(x[j], 2)", np.maximum(X, 2)),
     ("y[j] = clip(x[j], 1.5, 3)", np.clip(X, 1.5, 3)),
-    ("y[j] = 1 / sinh(x[j])", 1 / np.sinh(X)),
+    ("y[j] = 1 / arcsinh(x[j])", 1 / np.arcsinh(X)),
     ("y[j] = hypot(x[j], x[j] - 1)", np.hypot(X, X - 1)),
     ("y[j] = deg2rad(x[j])", np.deg2rad(X)),
     ("y[j] = cbrt(x[j] - 3)", np.cbrt(X - 3)),
@@ -185,7 +185,7 @@ def test_help_that_leaves_a_choice(wrong: str, shown: str) -> None:
 
 def test_an_unknown_function_is_answered_by_those_that_there_are() -> None:
     (found,) = problems(f"fn own(a) = a\n{GIVEN}y[j] = undefined(x[j])\noutput y\n", "unknown.ein")
-    assert found.help.startswith("the functions are own, abs, ceil, ") and not found.edits
+    assert found.help.startswith("the functions are own, abs, acosh, asinh, atanh, ceil, ") and not found.edits
 
 
 def test_a_label_that_is_bound_nowhere_may_be_a_slip() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from einturnip.core.errors import BindError
 from einturnip.eingraph.pieces import piece_box
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, operands_of
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from tests.reference.region import evaluate_space
 
 

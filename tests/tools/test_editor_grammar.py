@@ -10,7 +10,8 @@ import pytest
 from einturnip.core import package_data
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.ir.dtypes import DTYPES
-from einturnip.lang.keywords import CONSTANTS, ELEMENTWISE, FUNCTIONS, KEYWORDS
+from einturnip.ir.functions import ELEMENTWISE
+from einturnip.lang.keywords import CONSTANTS, FUNCTIONS, KEYWORDS
 
 _spec = importlib.util.spec_from_file_location("textmate", Path(__file__).with_name("textmate.py"))
 textmate = importlib.util.module_from_spec(_spec)
@@ -76,7 +77,7 @@ def test_functions(word):
 
 
 def test_a_word_is_no_piece_of_a_longer_one():
-    for word in sorted(ELEMENTWISE | set(AGGREGATIONS) | KEYWORDS | set(CONSTANTS)):
+    for word in sorted(set(ELEMENTWISE) | set(AGGREGATIONS) | KEYWORDS | set(CONSTANTS)):
         for longer in (f"{word}_", f"x{word}", f"{word}2x"):
             found = innermost(f"y = {longer}", longer)
             assert found in (["variable.other"], ["variable.other.declared"]), (longer, found)

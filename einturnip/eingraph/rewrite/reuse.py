@@ -10,9 +10,10 @@ from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.sharing import with_operands
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Index, labels_read
-from einturnip.ir.scalar import FUNCTIONS, LabelValue, OperandRef, Scalar, ScalarCall, ScalarConst, rewrite, walk
+from einturnip.ir.functions import ELEMENTWISE
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarConst, rewrite, walk
 
-_EXPENSIVE = (FUNCTIONS | {"pow"}) - {"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"}
+_EXPENSIVE = frozenset(name for name, function in ELEMENTWISE.items() if not function.is_cheap) | {"pow"}
 
 # A join without label names, and its labels in the order of first occurrence.
 _Form = tuple[Hashable, tuple[int, ...]]

@@ -10,6 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.ir.dtypes import BOOL, F32, F64, I64, DType, promote
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.ir.scalar import ARITHMETIC, LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.expr.graph import NARROW, number
 
@@ -31,11 +32,6 @@ TYPES = {
     "c128": "cplx<double>",
 }
 _RESERVED = {"and": "and_", "or": "or_", "not": "not_"}
-# Functions that are computed in the type of their result.
-_INEXACT = frozenset(
-    {"exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "silu", "relu", "erf"}
-    | {"gelu", "softplus"}
-)
 
 
 def ctype(dtype: DType) -> str:
@@ -124,9 +120,13 @@ class ScalarWriter:
             common = promote(common, other)
         if op in ("and", "or", "not"):
             common = BOOL
-        elif (op in ARITHMETIC and common.kind != "c") or op in _INEXACT:
+        elif (op in ARITHMETIC and common.kind != "c") or (op in ELEMENTWISE and not ELEMENTWISE[op].keeps_integers):
             common = dtype
         wide = F32 if common in NARROW else common
+        definition = ELEMENTWISE[op].definition if op in ELEMENTWISE else None
+        if definition is not None:
+            (argument,) = arguments
+            return self._convert(self._defined(definition, self._convert(*argument, wide), wide), wide, dtype)
         given = ", ".join(self._convert(*a, wide) for a in arguments)
         result = wide
         if op in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"):
@@ -135,6 +135,13 @@ class ScalarWriter:
             result = F32 if wide.name == "c64" else F64
         made = self._set(ctype(result), f"{_RESERVED.get(op, op)}({self.flags}, {given})")
         return self._convert(made, result, dtype)
+
+    def _defined(self, definition: Callable[[Scalar], Scalar], argument: str, dtype: DType) -> str:
+        """Write a function by its definition; ``argument`` and the result have the stated dtype."""
+        outer, self.operand = self.operand, lambda slot: argument
+        made = self._new(definition(OperandRef(0, dtype)))[0]
+        self.operand = outer
+        return made
 
     def _convert(self, name: str, source: DType, dtype: DType) -> str:
         if source == dtype:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import BOOL, F32, DType, promote
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.ir.scalar import (
     ARITHMETIC,
     COMPARISONS,
@@ -97,6 +100,32 @@ def _inexact(name: str) -> Lowering:
 
     def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
         return graph.apply(name, graph.convert(arguments[0], dtype))
+
+    return build
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """The leaves of a definition: its only operand is a node."""
+
+    node: int
+
+    def operand(self, slot: int) -> int:
+        return self.node
+
+    def label(self, position: int) -> int:
+        raise InternalError("a definition has no labels")
+
+    def guarded(self, expr: Scalar) -> int | None:
+        return None
+
+
+def _defined(definition: Callable[[Scalar], Scalar]) -> Lowering:
+    """A function that is a formula in other functions."""
+
+    def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+        x = graph.convert(arguments[0], dtype)
+        return lower(graph, definition(OperandRef(0, dtype)), _Argument(x))
 
     return build
 
@@ -216,6 +245,7 @@ _NAMES = {
 _OPERATORS: dict[str, Lowering] = {
     **{op: _ufunc(name) for op, name in (_NAMES | _COMPARED).items()},
     **{op: _inexact(op) for op in ("exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh")},
+    **{op: _defined(row.definition) for op, row in ELEMENTWISE.items() if row.definition is not None},
     **{op: _float_only(name) for op, name in (("floor", "floor"), ("ceil", "ceil"), ("round", "rint"))},
     "sign": _ufunc("sign"),
     "pow": _pow,

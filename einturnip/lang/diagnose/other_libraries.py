@@ -14,7 +14,7 @@ REWRITES: dict[str, tuple[str, str]] = {
     "clamp": ("x a b", "min(max(x, a), b)"), "relu6": ("x", "min(relu(x), 6)"),
     "absolute": ("x", "abs(x)"), "fabs": ("x", "abs(x)"), "negative": ("x", "-x"), "rint": ("x", "round(x)"),
     "trunc": ("x", "sign(x) * floor(abs(x))"), "fix": ("x", "sign(x) * floor(abs(x))"),
-    "sinh": ("x", "(exp(x) - exp(-x)) / 2"), "cosh": ("x", "(exp(x) + exp(-x)) / 2"),
+    "arcsinh": ("x", "asinh(x)"), "arccosh": ("x", "acosh(x)"), "arctanh": ("x", "atanh(x)"),
     "cbrt": ("x", "sign(x) * abs(x) ^ (1 / 3)"), "hypot": ("x y", "sqrt(x ^ 2 + y ^ 2)"),
     "expit": ("x", "sigmoid(x)"), "logistic": ("x", "sigmoid(x)"), "swish": ("x", "silu(x)"),
     "conjugate": ("x", "conj(x)"), "erfc": ("x", "1 - erf(x)"), "deg2rad": ("x", "x * pi / 180"),
@@ -36,8 +36,8 @@ EXAMPLES = {
 """Equations that replace a function."""
 
 _OTHERS = """
-    acos acosh allclose amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh argpartition argsort asin
-    asinh atan atan2 atanh average bernoulli bessel beta bincount bitwise_and bitwise_or bitwise_xor cat ceiling
+    acos allclose amax amin arccos arcsin arctan arctan2 argpartition argsort asin
+    atan atan2 average bernoulli bessel beta bincount bitwise_and bitwise_or bitwise_xor cat ceiling
     celu cholesky chunk concat concatenate conv conv1d conv2d conv3d convolve copysign corrcoef cos_sim cosine cot
     cov cross csc cummax cummin cumprod cumsum dense det diff digamma dropout eig eigh elu embedding erfinv expand
     fft fftn fill flip floormod fmax fmin fmod frexp full gamma gammaln gather gcd glu group_norm hardsigmoid

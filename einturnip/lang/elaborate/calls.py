@@ -7,6 +7,7 @@ import re
 from einturnip.core.diagnostics import Diagnostic, Edit, nearest
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.ir.dtypes import DTYPES
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.diagnose.other_libraries import EXAMPLES, KNOWN_ELSEWHERE, REWRITES
 from einturnip.lang.elaborate import typing as t
@@ -16,7 +17,7 @@ from einturnip.lang.elaborate.gradients import gradient
 from einturnip.lang.elaborate.imports import modules_with
 from einturnip.lang.elaborate.labels import lacks_labels, occurrences
 from einturnip.lang.elaborate.scope import dtype_named
-from einturnip.lang.keywords import BUILT_IN, ELEMENTWISE, FUNCTIONS
+from einturnip.lang.keywords import BUILT_IN, FUNCTIONS
 from einturnip.lang.program import Expr
 
 _ARITY = {"where": 3, "min": 2, "max": 2}

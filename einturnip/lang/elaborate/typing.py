@@ -9,30 +9,11 @@ from math import log2
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, C64, C128, F16, F32, F64, I64, DType, promote
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.lang.program import AggregateExpr, ApplyExpr, ConvertExpr, Expr, NumberExpr, SizeNumber, Strength
 
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "^": "pow"}
-_COMPLEX_FUNCTIONS = frozenset(
-    {
-        "exp",
-        "log",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "rsqrt",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "abs",
-        "sign",
-        "conj",
-        "real",
-        "imag",
-    }
-)
-_KEEPS_INTEGERS = frozenset({"abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
 _ORDERED = frozenset({"lt", "le", "gt", "ge", "floordiv", "mod", "min", "max"})
 _BOOL_OPS = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 _KINDS = "bufc"
@@ -279,7 +260,7 @@ def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
         TypeProblem: it is not defined for the argument's dtype (E041).
     """
     dtype = a.dtype
-    if dtype.kind == "c" and name not in _COMPLEX_FUNCTIONS:
+    if dtype.kind == "c" and not ELEMENTWISE[name].is_complex:
         raise _refuse(name, dtype, name_span, "take real(z), imag(z) or abs(z)")
     if dtype == BOOL and name in ("sign", "relu", "imag"):
         raise _refuse(name, dtype, name_span, "cast to a number first, as in i64(x)")
@@ -290,7 +271,7 @@ def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
             return arithmetic("*", coerce(a, dtype, a.strength), literal(0, span), name_span, span)
     if dtype == BOOL and name == "abs":
         return a
-    if dtype.is_inexact or name in _KEEPS_INTEGERS:
+    if dtype.is_inexact or ELEMENTWISE[name].keeps_integers:
         result = {C64: F32, C128: F64}.get(dtype, dtype) if name in ("abs", "real", "imag") else dtype
         return ApplyExpr(name, (settle(a),), result, a.strength, span)
     taken = F64 if a.strength != "strong" else _float_for(dtype)

@@ -1,0 +1,241 @@
+"""The table of elementwise functions, read by every part that treats functions alike.
+
+To add a function, add a row, and its name in ``docs/language.md`` and the editor's grammar. A function with a
+``definition`` by other functions needs no more; one without needs a lowering in ``kernels/expr/lower.py`` and C++ in
+``kernels/scalar.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from einturnip.ir.dtypes import BOOL
+from einturnip.ir.operators import Array
+from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL, Scalar, ScalarCall, ScalarConst
+from einturnip.ir.simplify import added, constant, divided, negated, selected, subtracted, times
+
+Rule: TypeAlias = Callable[[Scalar, Scalar], Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseFunction:
+    """A function of one number.
+
+    ``doc``: shown by editors. ``numpy``: its meaning; float16 and bfloat16 are computed in float32. ``derivative``:
+    f'(x) from x and y = f(x); None for functions with derivative 0, or with a rule in ``ir/derivatives.py``.
+    ``is_complex``: whether it takes complex numbers. ``keeps_integers``: whether integers stay integers; else they are
+    converted to floats. ``is_cheap``: whether computing it again costs no more than reading it. ``definition``: a
+    formula in other functions, from which kernels are made; it must neither overflow nor divide by zero where the
+    function does not.
+    """
+
+    name: str
+    doc: str
+    numpy: Callable[[Array], Any]
+    derivative: Rule | None = None
+    is_complex: bool = False
+    keeps_integers: bool = False
+    is_cheap: bool = False
+    definition: Callable[[Scalar], Scalar] | None = None
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def call(op: str, *arguments: Scalar) -> ScalarCall:
+    """Apply an operator that keeps the dtype of its first argument."""
+    return ScalarCall(op, arguments, arguments[0].dtype)
+
+
+def number(value: float, like: Scalar) -> ScalarConst:
+    """A constant of the dtype of an expression."""
+    return constant(value, like.dtype)
+
+
+def square(x: Scalar) -> Scalar:
+    """``x * x``."""
+    return times(x, x)
+
+
+def one_plus(x: Scalar) -> Scalar:
+    """``1 + x``."""
+    return added(number(1, x), x)
+
+
+def one_minus(x: Scalar) -> Scalar:
+    """``1 - x``."""
+    return subtracted(number(1, x), x)
+
+
+def _reciprocal(x: Scalar) -> Scalar:
+    return divided(number(1, x), x)
+
+
+def _at_most(x: Scalar, limit: float) -> Scalar:
+    return call("min", x, number(limit, x))
+
+
+def _where_above(x: Scalar, limit: float, yes: Scalar, no: Scalar) -> Scalar:
+    return selected(ScalarCall("gt", (x, number(limit, x)), BOOL), yes, no)
+
+
+# From here on exp(-x) is too small to count beside exp(x), and 1 beside x * x, in double precision.
+_LARGE_EXPONENT, _LARGE = 30.0, 2.0**28
+
+
+def _sinh(x: Scalar) -> Scalar:
+    """sign(x) (e + e / (e + 1)) / 2 with e = expm1(|x|); exp(|x| / 2)^2 / 2 for large x."""
+    a = call("abs", x)
+    e, root = call("expm1", _at_most(a, _LARGE_EXPONENT)), call("exp", times(number(0.5, x), a))
+    near = times(number(0.5, x), added(e, divided(e, one_plus(e))))
+    return times(call("sign", x), _where_above(a, _LARGE_EXPONENT, times(times(number(0.5, x), root), root), near))
+
+
+def _cosh(x: Scalar) -> Scalar:
+    """(e + 1 / e) / 2 with e = exp(|x|); exp(|x| / 2)^2 / 2 for large x."""
+    a = call("abs", x)
+    e, root = call("exp", _at_most(a, _LARGE_EXPONENT)), call("exp", times(number(0.5, x), a))
+    near = times(number(0.5, x), added(e, _reciprocal(e)))
+    return _where_above(a, _LARGE_EXPONENT, times(times(number(0.5, x), root), root), near)
+
+
+def _asinh(x: Scalar) -> Scalar:
+    """sign(x) log1p(a + a^2 / (1 + sqrt(1 + a^2))) with a = |x|; log(a) + log(2) for large a."""
+    a = call("abs", x)
+    near = _at_most(a, _LARGE)
+    more = divided(square(near), one_plus(call("sqrt", one_plus(square(near)))))
+    far = added(call("log", call("max", a, number(1, x))), number(math.log(2), x))
+    return times(call("sign", x), _where_above(a, _LARGE, far, call("log1p", added(near, more))))
+
+
+def _acosh(x: Scalar) -> Scalar:
+    """log1p(t + sqrt(2 t + t^2)) with t = x - 1; log(x) + log(2) for large x."""
+    t = subtracted(_at_most(x, _LARGE), number(1, x))
+    near = call("log1p", added(t, call("sqrt", times(t, added(t, number(2, x))))))
+    far = added(call("log", call("max", x, number(1, x))), number(math.log(2), x))
+    return _where_above(x, _LARGE, far, near)
+
+
+def _atanh(x: Scalar) -> Scalar:
+    """sign(x) log1p(2 a / (1 - a)) / 2 with a = |x|."""
+    a = call("abs", x)
+    return times(call("sign", x), times(number(0.5, x), call("log1p", divided(added(a, a), one_minus(a)))))
+
+
+def _log1p_derivative(x: Scalar, _: Scalar) -> Scalar:
+    return _reciprocal(one_plus(x))
+
+
+def _gelu_derivative(x: Scalar, _: Scalar) -> Scalar:
+    """Phi(x) + x phi(x), with the normal distribution and its density."""
+    below = added(number(0.5, x), times(number(0.5, x), call("erf", times(x, number(math.sqrt(0.5), x)))))
+    density = times(number(1 / math.sqrt(2 * math.pi), x), call("exp", times(number(-0.5, x), square(x))))
+    return added(below, times(x, density))
+
+
+def _silu_derivative(x: Scalar, _: Scalar) -> Scalar:
+    s = call("sigmoid", x)
+    return times(s, added(number(1, x), times(x, one_minus(s))))
+
+
+# --- meaning in NumPy -------------------------------------------------------------------------------------------------
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + _erf(x * np.asarray(1 / math.sqrt(2), x.dtype))))
+
+
+def _relu(x: Array) -> Array:
+    return np.asarray(np.maximum(x, np.zeros((), x.dtype)))
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.logaddexp(np.zeros((), x.dtype), x))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+_Row = ElementwiseFunction
+_exact = partial(ElementwiseFunction, keeps_integers=True, is_cheap=True)
+# The functions that take complex numbers and have a derivative here are holomorphic.
+ELEMENTWISE: dict[str, ElementwiseFunction] = {
+    row.name: row
+    for row in (
+        _Row("exp", "e to the power of x.", np.exp, lambda x, y: y, is_complex=True),
+        _Row("log", "The natural logarithm.", np.log, lambda x, y: _reciprocal(x), is_complex=True),
+        _Row(
+            "log1p", "log(1 + x), exact for small x.", np.log1p, lambda x, y: _reciprocal(one_plus(x)), is_complex=True
+        ),
+        _Row("expm1", "exp(x) - 1, exact for small x.", np.expm1, lambda x, y: one_plus(y), is_complex=True),
+        _Row("sqrt", "The square root.", np.sqrt, lambda x, y: divided(number(0.5, x), y), is_complex=True),
+        _Row(
+            "rsqrt",
+            "1 / sqrt(x).",
+            lambda x: 1 / np.sqrt(x),
+            lambda x, y: times(number(-0.5, x), times(y, square(y))),
+            is_complex=True,
+        ),
+        _exact("abs", "The absolute value; of a complex number its length.", np.abs, is_complex=True),
+        _exact("sign", "-1, 0 or 1.", np.sign, is_complex=True),
+        _exact("floor", "The next whole number below.", np.floor),
+        _exact("ceil", "The next whole number above.", np.ceil),
+        _exact("round", "The nearest whole number, halves to the even one.", np.rint),
+        _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), is_complex=True),
+        _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), is_complex=True),
+        _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), is_complex=True),
+        _Row("sinh", "The hyperbolic sine.", np.sinh, lambda x, y: call("cosh", x), definition=_sinh),
+        _Row("cosh", "The hyperbolic cosine.", np.cosh, lambda x, y: call("sinh", x), definition=_cosh),
+        _Row("tanh", "The hyperbolic tangent.", np.tanh, lambda x, y: one_minus(square(y)), is_complex=True),
+        _Row(
+            "asinh",
+            "The inverse of sinh.",
+            np.arcsinh,
+            lambda x, y: call("rsqrt", one_plus(square(x))),
+            definition=_asinh,
+        ),
+        _Row(
+            "acosh",
+            "The inverse of cosh, for x >= 1.",
+            np.arccosh,
+            lambda x, y: call("rsqrt", times(subtracted(x, number(1, x)), one_plus(x))),
+            definition=_acosh,
+        ),
+        _Row(
+            "atanh",
+            "The inverse of tanh, for |x| <= 1.",
+            np.arctanh,
+            lambda x, y: _reciprocal(one_minus(square(x))),
+            definition=_atanh,
+        ),
+        _Row("sigmoid", "1 / (1 + exp(-x)).", _sigmoid, lambda x, y: times(y, one_minus(y))),
+        _exact("relu", "max(x, 0).", _relu),
+        _Row("silu", "x * sigmoid(x).", lambda x: x * _sigmoid(x), _silu_derivative),
+        _Row("gelu", "x * (1 + erf(x / sqrt(2))) / 2.", _gelu, _gelu_derivative),
+        _Row(
+            "erf",
+            "The error function.",
+            _erf,
+            lambda x, y: times(number(2 / math.sqrt(math.pi), x), call("exp", negated(square(x)))),
+        ),
+        _Row("softplus", "log(1 + exp(x)).", _softplus, lambda x, y: call("sigmoid", x)),
+        _exact("conj", "The complex conjugate.", np.conj, is_complex=True),
+        _exact("real", "The real part.", np.real, is_complex=True),
+        _exact("imag", "The imaginary part.", np.imag, is_complex=True),
+    )
+}
+FUNCTIONS = frozenset(ELEMENTWISE) | {"neg"}
+OPS = ARITHMETIC | COMPARISONS | LOGICAL | FUNCTIONS | {"where"}
