@@ -7,7 +7,8 @@ runs it on the host or on devices. A new plan is proven by ``planner.check``, un
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -64,25 +65,35 @@ def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str
 def make_plan(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> PlannedProgram:
-    """Rewrite, tile, lower, place and price a program.
+    """Rewrite, tile, lower, place, price and prove a program.
 
     ``targets``: files of the outputs that are written.
 
     Raises:
         CapacityError: the budget is too small; names the minimum. DeviceError: there is no such device.
     """
+    ((_, planned),) = deque(plan_passes(graph, sources, targets, options), maxlen=1)
+    return planned
+
+
+def plan_passes(
+    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
+) -> Iterator[tuple[str, PlannedProgram]]:
+    """Yield the plan after each pass of ``make_plan``, with the name of the pass; the last one ends as the result."""
     device = choose(options.device)
     if device.kind == "cpu":
-        return Planner(request_for(graph, sources, targets, options, device)).plan()
+        yield from Planner(request_for(graph, sources, targets, options, device)).passes()
+        return
     device, arena = within(device, options.memory, options.arena)
     within_arena = replace(options, memory=None, arena=arena)
     try:
-        return Planner(request_for(graph, sources, targets, within_arena, device)).plan()
+        yield from Planner(request_for(graph, sources, targets, within_arena, device)).passes()
+        return
     except CapacityError:
         if options.memory is None or not device.library:
             raise
     without_library = replace(options, memory=None, arena=options.memory)  # without a workspace for cuBLAS
-    return Planner(request_for(graph, sources, targets, without_library, replace(device, library=0))).plan()
+    yield from Planner(request_for(graph, sources, targets, without_library, replace(device, library=0))).passes()
 
 
 def execute(

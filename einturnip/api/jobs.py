@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from einturnip.api.inputs import close_all
-from einturnip.compiler import Options, execute, make_plan
+from einturnip.compiler import Options, execute, make_plan, plan_passes
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
@@ -129,11 +129,15 @@ def plan_job(
         CapacityError: it does not fit; the error states the minimum budget.
     """
     load_formats(targets.values())
-    job = Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
-    if "EINTURNIP_DUMP" in os.environ:
-        from einturnip.api.dump import dump
+    if "EINTURNIP_DUMP" not in os.environ:
+        return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
+    from einturnip.api.dump import PlanDump
 
-        dump(graph, job.planned, file_tiers(job))
+    dump, job = PlanDump(graph), None
+    for name, planned in plan_passes(graph, sources, tiers(targets), options):
+        job = Job(graph, planned, sources, targets, options)
+        dump.write(name, planned, file_tiers(job))
+    assert job is not None
     return job
 
 

@@ -1,4 +1,4 @@
-"""Plans a program: ``Planner.plan`` lists the passes from a request to a proven plan.
+"""Plans a program: ``Planner.passes`` lists the passes from a request to a proven plan.
 
 Each pass takes one immutable value and returns one. Modules of the search are imported when it begins, so that runs of
 cached plans do not load them.
@@ -7,6 +7,7 @@ cached plans do not load them.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from einturnip.core.resident import resident_nbytes
@@ -32,28 +33,33 @@ class Planner:
         )
         self._folder = None if options.replayed is not None else self._plan_folder()
 
-    def plan(self) -> PlannedProgram:
-        """Return the plan.
+    def passes(self) -> Iterator[tuple[str, PlannedProgram]]:
+        """Yield the plan after each pass, with the name of the pass; the end proves and caches the last plan.
 
         Raises:
             CapacityError: the budget is too small; names the minimum.
         """
         request = self._request
         cached = self._cached()
-        planned = cached or self._better_cached(self._search())
+        found = cached or self._better_cached(self._search())
+        yield "search", found
         if request.options.reproducible:
-            require_room(planned.taskgraph, request.machine, request.memory, resident_nbytes())
-        best = with_lower_bound(_with_actual_kernels(_on_device(planned, request), request))
-        _require_in_time(best, request)
+            require_room(found.taskgraph, request.machine, request.memory, resident_nbytes())
+        planned = _on_device(found, request)
+        yield "device", planned
+        planned = _with_actual_kernels(planned, request)
+        yield "kernels", planned
+        planned = with_lower_bound(planned)
+        yield "bound", planned
+        _require_in_time(planned, request)
         if request.options.check and (cached is None or request.device.kind != "cpu"):
             from einturnip.planner.check import check
 
-            check(best.graph, best.memgraph)
+            check(planned.graph, planned.memgraph)
             if self._folder is not None and cached is None:  # only proven plans are cached
-                self._folder.store(_stored(planned), self._budget, time.monotonic() - self._began)
-        if cached is None and len(best.memgraph) >= LARGE_PLAN:
+                self._folder.store(_stored(found), self._budget, time.monotonic() - self._began)
+        if cached is None and len(planned.memgraph) >= LARGE_PLAN:
             trim_heap()
-        return best
 
     def _plan_folder(self) -> plan_store.PlanFolder | None:
         """Return the folder of cached plans of this program, files, options, machine and devices."""
