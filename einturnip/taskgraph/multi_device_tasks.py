@@ -8,7 +8,7 @@ sent to the devices that own each part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,19 +79,11 @@ class _Lowering:
         inputs: Iterable[int],
         nbytes: float,
         source: int = -1,
-        flops: float = 0.0,
-        seconds: float = 0.0,
     ) -> int:
-        rates = {
-            "load": self.machine.read_bandwidth,
-            "store": self.machine.write_bandwidth,
-            "move": self.machine.memory_bandwidth,
-            "aggregate": self.machine.memory_bandwidth,
-        }
-        if not seconds:
-            seconds = self.machine.op_latency + nbytes / rates.get(kind, self.machine.memory_bandwidth)
+        rates = {"load": self.machine.read_bandwidth, "store": self.machine.write_bandwidth}
+        seconds = self.machine.op_latency + nbytes / rates.get(kind, self.machine.memory_bandwidth)
         own = tuple(sorted(set(inputs)))
-        task = DeviceTask(len(self.tasks), kind, node, tuple(key), device, source, own, int(nbytes), flops, seconds)
+        task = DeviceTask(len(self.tasks), kind, node, tuple(key), device, source, own, int(nbytes), 0.0, seconds)
         self.tasks.append(task)
         return task.id
 
@@ -108,8 +100,10 @@ class _Lowering:
         key = calls.keys[c]
         box = self.d.output(i).box(key[: len(self.d.output(i).bounds)])
         nbytes = points(box) * self.d.graph.nodes[i].dtype.itemsize
-        taken = self._seconds(i, key)
-        return self._add("kernel", i, key, device, inputs, nbytes, flops=float(calls.flops[c]), seconds=taken)
+        number = self._add("kernel", i, key, device, inputs, nbytes)
+        taken = self._seconds(i, key) or self.tasks[number].seconds
+        self.tasks[number] = replace(self.tasks[number], flops=float(calls.flops[c]), seconds=taken)
+        return number
 
     def _seconds(self, i: int, key: tuple[int, ...]) -> float:
         """Return the predicted seconds of one call; 0 for a concatenation, which costs a copy."""

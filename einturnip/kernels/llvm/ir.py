@@ -210,6 +210,18 @@ class IrBuilder:
         self.line(f"br label %{after}")
         self.start(after)
 
+    def either(self, condition: IrValue, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Write ``if``/``else``."""
+
+        def branch(body: Callable[[], None]) -> Callable[[], list[IrValue]]:
+            def run() -> list[IrValue]:
+                body()
+                return []
+
+            return run
+
+        self.choose(condition, branch(yes), branch(no))
+
     def choose(
         self, condition: IrValue, yes: Callable[[], list[IrValue]], no: Callable[[], list[IrValue]]
     ) -> list[IrValue]:

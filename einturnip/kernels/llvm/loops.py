@@ -38,16 +38,7 @@ class OutputLoops(NodeValues):
     ) -> None:
         """Write a loop without carried values; values that are invariant in it are computed before it."""
         self._fix(frozenset(moving))
-
-        def body(index: IrValue, _: list[IrValue]) -> list[IrValue]:
-            kept = dict(self.known)
-            self.at[label] = index
-            inside()
-            self.known = kept
-            return []
-
-        self.code.loop(begin, end, step, [], body)
-        self.at.pop(label, None)
+        self._loop(label, step, begin, end, inside)
 
     def _fix(self, moving: frozenset[int]) -> None:
         """Compute nodes before a loop that depend on none of the labels still to be looped over."""

@@ -16,7 +16,7 @@ from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.loops import OutputLoops
-from einturnip.kernels.llvm.memory import METADATA, Coordinate, Place
+from einturnip.kernels.llvm.memory import Coordinate, Place
 from einturnip.kernels.llvm.primitives import convert, write
 from einturnip.kernels.llvm.values import flat, like_states
 
@@ -25,11 +25,7 @@ def function(spec: KernelSpec, name: str) -> str:
     """Return the LLVM IR of a kernel."""
     nest = LoopNest(spec)
     nest.write()
-    body = "\n".join(nest.code.lines)
-    declared = "\n".join(nest.code.declared)
-    return (
-        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
-    )
+    return nest.text(name)
 
 
 class LoopNest(OutputLoops):

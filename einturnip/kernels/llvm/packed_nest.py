@@ -12,7 +12,6 @@ from einturnip.ir.dtypes import DType
 from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.ir import IrValue, element
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, KernelSpec
-from einturnip.kernels.llvm.memory import METADATA
 from einturnip.kernels.llvm.nest import LoopNest
 from einturnip.kernels.llvm.pack_plan import CHUNK, COLUMN_VECTORS
 from einturnip.kernels.llvm.values import flat, like_states
@@ -24,11 +23,7 @@ def packed_function(spec: KernelSpec, name: str) -> str:
     """Return the LLVM IR of a kernel that packs operands; its argument ends with the scratch address."""
     nest = PackedNest(spec)
     nest.write()
-    body = "\n".join(nest.code.lines)
-    declared = "\n".join(nest.code.declared)
-    return (
-        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
-    )
+    return nest.text(name)
 
 
 class PackedNest(LoopNest):
@@ -185,10 +180,6 @@ class PackedNest(LoopNest):
         self.packs, self.vector = False, self.column
         del self.at[self.row], self.at[self.term]
 
-    def _lanes_below(self, rest: IrValue) -> IrValue:
-        lanes = self.code.lanes("i64", self.width)
-        return self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
-
     def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
         n = self.graph[node]
         assert isinstance(n.payload, int)
@@ -277,15 +268,5 @@ class PackedNest(LoopNest):
         if height != self.packing.height:
             some()
         else:
-            self._either(whole, lambda: self._either(self.streams, past, through), some)
+            self.code.either(whole, lambda: self.code.either(self.streams, past, through), some)
         self.known = kept
-
-    def _either(self, condition: IrValue, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        def branch(body: Callable[[], None]) -> Callable[[], list[IrValue]]:
-            def run() -> list[IrValue]:
-                body()
-                return []
-
-            return run
-
-        self.code.choose(condition, branch(yes), branch(no))

@@ -147,18 +147,6 @@ class Routine(IrBuilder):
         count = self.over(self.plus(end, self.minus(step, 1)), step)
         self.each(count, 1, lambda turn: body(self.times(turn, step)))
 
-    def either(self, condition: IrValue, yes: Branch, no: Branch) -> None:
-        """Write ``if``/``else``."""
-
-        def branch(body: Branch) -> Callable[[], list[IrValue]]:
-            def run() -> list[IrValue]:
-                body()
-                return []
-
-            return run
-
-        self.choose(condition, branch(yes), branch(no))
-
     def run(self, function: str, *arguments: IrValue) -> None:
         """Call another routine of the module."""
         self.line(f"call void @{function}({', '.join(map(str, arguments))})")

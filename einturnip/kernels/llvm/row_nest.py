@@ -17,7 +17,7 @@ from einturnip.kernels.llvm.extremum import QuietExtremum
 from einturnip.kernels.llvm.folds import State, VectorFold
 from einturnip.kernels.llvm.functions import MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
-from einturnip.kernels.llvm.memory import METADATA, Coordinate
+from einturnip.kernels.llvm.memory import Coordinate
 from einturnip.kernels.llvm.primitives import write
 from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowStage
 from einturnip.kernels.llvm.values import NodeValues, flat, like_states
@@ -30,11 +30,7 @@ def fused_row_function(spec: FusedRowSpec, name: str) -> str:
     """Return the LLVM IR of a fused row kernel."""
     nest = FusedRowNest(spec)
     nest.write()
-    body = "\n".join(nest.code.lines)
-    declared = "\n".join(nest.code.declared)
-    return (
-        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
-    )
+    return nest.text(name)
 
 
 class FusedRowNest(NodeValues):
@@ -97,23 +93,12 @@ class FusedRowNest(NodeValues):
             return
         label, extent = labels[0], self.extents[labels[0]]
         if label != self.row_spec.vector:
-            self._each(label, 1, _ZERO, extent, lambda: self._rows(labels[1:]))
+            self._loop(label, 1, _ZERO, extent, lambda: self._rows(labels[1:]))
             return
         self.counts[label] = 1
         whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
-        self._each(label, self.width, _ZERO, whole, self._row)
+        self._loop(label, self.width, _ZERO, whole, self._row)
         self._rest(label, whole, self._row)
-
-    def _each(self, label: int, step: int, begin: IrValue, end: IrValue, inside: Callable[[], None]) -> None:
-        def body(index: IrValue, _: list[IrValue]) -> list[IrValue]:
-            kept = dict(self.known)
-            self.at[label] = index
-            inside()
-            self.known = kept
-            return []
-
-        self.code.loop(begin, end, step, [], body)
-        del self.at[label]
 
     def _rest(self, label: int, begin: IrValue, inside: Callable[[], None]) -> None:
         """Write at most one step of fewer points than a vector has."""
@@ -121,12 +106,8 @@ class FusedRowNest(NodeValues):
         some = self.code.compare("icmp sgt", rest, _ZERO)
         end = self.code.make(f"select {some}, {self.code.integer('add', begin, self.width)}, {begin}", "i64", 0)
         before, self.mask = self.mask, self._lanes_below(rest)
-        self._each(label, self.width, begin, end, inside)
+        self._loop(label, self.width, begin, end, inside)
         self.mask = before
-
-    def _lanes_below(self, rest: IrValue) -> IrValue:
-        lanes = self.code.lanes("i64", self.width)
-        return self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
 
     def _row(self) -> None:
         self.folded, self.factors, self.saved = {}, {}, {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from einturnip.kernels.llvm.folds import State
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.memory import Place, TileMemory
+from einturnip.kernels.llvm.memory import METADATA, Place, TileMemory
 from einturnip.kernels.llvm.primitives import write
 
 
@@ -19,6 +19,30 @@ class NodeValues(TileMemory):
     n: int
     extents: list[IrValue]
     origins: list[IrValue]
+
+    def text(self, name: str) -> str:
+        """Return the LLVM IR of the function that the code so far is the body of."""
+        body, declared = "\n".join(self.code.lines), "\n".join(self.code.declared)
+        head = f"define void @{name}(ptr noalias readonly %args) #0 {{"
+        return f"{head}\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
+
+    def _loop(self, label: int, step: int, begin: IrValue, end: IrValue, inside: Callable[[], None]) -> None:
+        """Write a loop over a label without carried values."""
+
+        def body(index: IrValue, _: list[IrValue]) -> list[IrValue]:
+            kept = dict(self.known)
+            self.at[label] = index
+            inside()
+            self.known = kept
+            return []
+
+        self.code.loop(begin, end, step, [], body)
+        self.at.pop(label, None)
+
+    def _lanes_below(self, rest: IrValue) -> IrValue:
+        """Return the mask of the lanes with a number below ``rest``."""
+        lanes = self.code.lanes("i64", self.width)
+        return self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
 
     def _argument(self, k: int) -> IrValue:
         address = self.code.make(f"getelementptr i64, ptr %args, i64 {k}", "ptr", 0)
