@@ -79,7 +79,7 @@ def make_plan(
 def plan_passes(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> Iterator[tuple[str, PlannedProgram]]:
-    """Yield the plan after each pass of ``make_plan``, with the name of the pass; the last one ends as the result."""
+    """Yield the plan after each pass of ``make_plan``, with the name of the pass."""
     device = choose(options.device)
     if device.kind == "cpu":
         yield from Planner(request_for(graph, sources, targets, options, device)).passes()
