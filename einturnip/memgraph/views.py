@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.dtypes import DType
 from einturnip.ir.region import Space
+from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import Mode
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value, ValueKind
-from einturnip.tiling.types import Box, index
+from einturnip.tiling.types import Box, Partitioning, index
 
 Array = NDArray[Any]
 MAX_CACHED = 4096
@@ -32,67 +35,106 @@ Elsewhere: TypeAlias = Callable[[int], Array | None]
 """Returns the external array of a value (zero-copy), or None if the value is in the arena."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelOperands:
-    """Arguments of one kernel call; kernels.select.HostKernel describes them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTile:
+    """The common part of the calls of one node and mode whose tiles have one size.
+
+    ``outs``: offset in bytes from the first, shape and dtype of each output. ``operands``: shape and dtype of each.
+    """
 
     node: int
     einsum: Space
     extents: tuple[int, ...]
     mode: Mode
-    outs: tuple[Array, ...]
-    operands: tuple[Array, ...]
-    origins: tuple[int, ...]
-    workspace: Array
+    outs: tuple[tuple[int, tuple[int, ...], np.dtype[Any]], ...]
+    operands: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+
+
+class KernelOperands(NamedTuple):
+    """One kernel call of a graph."""
+
+    tile: NodeTile
+    arguments: CallArguments
 
 
 class OpViews:
     """Makes the arrays that ops work on when an op starts. Thread-safe.
 
-    Views that many ops use are cached, because a tile in memory is read many times.
+    Views that many ops use are cached, because a tile in memory is read many times. ``call`` reads the graph's columns
+    instead of making an Op, which takes longer than a kernel of some microseconds.
     """
 
-    def __init__(self, graph: MemGraph, memory: ArenaMemory, elsewhere: Elsewhere = lambda value: None) -> None:
+    def __init__(self, graph: MemGraph, memory: ArenaMemory, elsewhere: Elsewhere | None = None) -> None:
         self.graph = graph
         self.memory = memory
         self.elsewhere = elsewhere
-        self.tasks = graph.taskgraph
-        self.d = self.tasks.decomposition
+        self.tasks = tasks = graph.taskgraph
+        self.d = tasks.decomposition
         self._none = np.empty(0, np.uint8)
         self._values: dict[int, Value] = {}
         self._parts: dict[tuple[int, int, Box], Array] = {}
-
-    def call(self, op: Op) -> KernelOperands:
-        """Return the kernel call of a kernel or aggregate op."""
-        task = self.tasks[op.task]
-        node = self.d.graph.nodes[task.node]
-        assert isinstance(node, EinsumNode)
-        e = node.einsum
-        box = self.d.partitionings[task.node].box(task.key)
-        extents = tuple(hi - lo for lo, hi in box)
-        shape = extents[: e.n_out]
-        made = op.writes[0]
-        scratch = op.writes[1] if len(op.writes) > 1 else None
-        operands: tuple[Array, ...]
-        if task.kind in (TaskKind.FINALIZE, TaskKind.COMBINE):
-            operands = self.components(op.reads[0].offset, extents, e)
-        else:
-            operands = tuple(
-                self.part(access.offset, seen, e.operand_box(slot, box))
-                for slot, (access, seen) in enumerate(zip(op.reads, task.seen, strict=True))
-            )
-        return KernelOperands(
-            node=task.node,
-            einsum=e,
-            extents=extents,
-            mode=MODES[task.kind],
-            outs=self.components(made.offset, extents, e)
-            if task.kind in (TaskKind.ACCUMULATE, TaskKind.COMBINE)
-            else (self._made(made, shape, e.dtype.numpy),),
-            operands=operands,
-            origins=tuple(lo for lo, _ in box),
-            workspace=self._none if scratch is None else self.bytes(scratch.offset, scratch.nbytes),
+        self._tiles: dict[tuple[int, int], tuple[Partitioning, dict[tuple[int, ...], NodeTile]]] = {}
+        # Reading single elements through memoryviews takes a third of the time of NumPy's indexing.
+        self._task, self._read_ptr, self._write_ptr = graph.task.data, graph.read_ptr.data, graph.write_ptr.data
+        self._read, self._write = (np.ascontiguousarray(x).reshape(-1).data for x in (graph.read, graph.write))
+        self._kind, self._node, self._key_ptr, self._key = (
+            x.data for x in (tasks.kind, tasks.node, tasks.key_ptr, tasks.key)
         )
+        self._seen_ptr, self._seen, self._box_ptr, self._box = (
+            x.data for x in (tasks.read_ptr, tasks.seen, tasks.box_ptr, tasks.box)
+        )
+
+    def call(self, i: int, first: bool = True) -> KernelOperands:
+        """Return the kernel call of op ``i``, a kernel or an aggregate. ``first``: see CallArguments."""
+        task = self._task[i]
+        kind, node = self._kind[task], self._node[task]
+        known = self._tiles.get((kind, node))
+        if known is None:
+            known = self._tiles[kind, node] = self.d.partitionings[node], {}
+        box = known[0].box(tuple(self._key[self._key_ptr[task] : self._key_ptr[task + 1]]))
+        extents = tuple([hi - lo for lo, hi in box])
+        tile = known[1].get(extents)
+        if tile is None:
+            tile = known[1][extents] = self._tile(kind, node, extents)
+        array, made, workspace = self.memory.array, 4 * self._write_ptr[i], self._none
+        at = self._write[made + 1]
+        found = self.elsewhere(self._write[made + 3]) if self.elsewhere is not None else None
+        outs = (found,) if found is not None else tuple([array(at + o, shape, dtype) for o, shape, dtype in tile.outs])
+        if 4 * self._write_ptr[i + 1] > made + 4:
+            workspace = array(self._write[made + 5], (self._write[made + 6],), np.uint8)
+        row = 4 * self._read_ptr[i]
+        if tile.mode == "finalize" or tile.mode == "combine":
+            operands = self.components(self._read[row + 1], extents, tile.einsum)
+        else:
+            operands = self._operands(tile, row, self._seen_ptr[task], box)
+        return KernelOperands(tile, CallArguments(outs, operands, tuple([lo for lo, _ in box]), first, workspace))
+
+    def _operands(self, tile: NodeTile, row: int, slot: int, box: Box) -> tuple[Array, ...]:
+        """Return the operands: whole tiles as new arrays over the memory, others by ``part``."""
+        found, e = [], tile.einsum
+        for k, (shape, dtype) in enumerate(tile.operands):
+            value, offset = self._seen[slot + k], self._read[row + 4 * k + 1]
+            access = e.accesses[k]
+            if not e.plain or self.elsewhere is not None:
+                found.append(self.part(offset, value, e.operand_box(k, box)))
+                continue
+            need = tuple([box[p] for p in access])  # type: ignore[index]
+            stored = self._box[self._box_ptr[value] : self._box_ptr[value + 1]].tolist()
+            whole = stored == [x for pair in need for x in pair]
+            found.append(self.memory.array(offset, shape, dtype) if whole else self.part(offset, value, need))
+        return tuple(found)
+
+    def _tile(self, kind: int, node: int, extents: tuple[int, ...]) -> NodeTile:
+        found, mode = self.d.graph.nodes[node], MODES[TaskKind(kind)]
+        assert isinstance(found, EinsumNode)
+        e, offset = found.einsum, 0
+        outs: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
+        for shape, dtype in e.components(extents) if mode in ("accumulate", "combine") else ():
+            outs.append((offset, shape, dtype.numpy))
+            offset += _aligned_nbytes(shape, dtype)
+        reads = [(e.operand_extents(slot, extents), t.numpy) for slot, t in enumerate(e.dtypes)]
+        made = (0, extents[: e.n_out], e.dtype.numpy)
+        return NodeTile(node, e, extents, mode, tuple(outs) or (made,), tuple(reads))
 
     def continues(self, unit: int) -> bool:
         """Return whether the unit continues a reloaded partial state; other units start empty."""
@@ -100,7 +142,7 @@ class OpViews:
 
     def _made(self, made: TierExtent, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return the array for the value that an op makes."""
-        found = self.elsewhere(made.value)
+        found = None if self.elsewhere is None else self.elsewhere(made.value)
         return self.memory.array(made.offset, shape, dtype) if found is None else found
 
     def part(self, offset: int, value: int, need: Box) -> Array:
@@ -109,7 +151,7 @@ class OpViews:
         part = self._parts.get(key)
         if part is None:
             v = self.value(value)
-            found = self.elsewhere(value)
+            found = None if self.elsewhere is None else self.elsewhere(value)
             part = self.array(offset, v) if found is None else found
             if v.box != need:
                 part = part[index(need, v.box)]
@@ -140,7 +182,7 @@ class OpViews:
         arrays: list[Array] = []
         for shape, dtype in einsum.components(extents):
             arrays.append(self.memory.array(offset, shape, dtype.numpy))
-            offset += -(-arrays[-1].nbytes // 64) * 64
+            offset += _aligned_nbytes(shape, dtype)
         return tuple(arrays)
 
     def bytes(self, offset: int, nbytes: int) -> Array:
@@ -170,6 +212,10 @@ class OpViews:
         region = self.value(far.value).box
         seen = self.tasks[op.task].seen[0] if op.kind == OpKind.STORE else far.value
         return region, self.part(held.offset, seen, region)
+
+
+def _aligned_nbytes(shape: tuple[int, ...], dtype: DType) -> int:
+    return -(-math.prod(shape) * dtype.itemsize // 64) * 64
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:

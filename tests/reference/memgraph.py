@@ -39,7 +39,7 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
         op = graph[i]
         match op.kind:
             case OpKind.KERNEL | OpKind.AGGREGATE:
-                _kernel(views, op, views.call(op), begun)
+                _kernel(views, op, views.call(i), begun)
             case OpKind.MOVE:
                 views.move(op)
             case OpKind.LOAD | OpKind.RELOAD | OpKind.OFFLOAD | OpKind.STORE:
@@ -48,21 +48,22 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
 
 
 def _kernel(views: OpViews, op: Op, call: KernelOperands, begun: set[int]) -> None:
-    e = call.einsum
+    tile, (outs, operands, origins, _, workspace) = call
+    e, extents, mode = tile.einsum, tile.extents, tile.mode
     made: tuple[Array, ...]
-    if call.mode == "finalize":
-        made = (finalize_space(e, call.operands),)
-    elif call.mode == "full":
-        made = evaluate_space(e, call.operands, call.origins, call.extents)
+    if mode == "finalize":
+        made = (finalize_space(e, operands),)
+    elif mode == "full":
+        made = evaluate_space(e, operands, origins, extents)
     else:
-        combines = call.mode == "combine"
-        made = call.operands if combines else evaluate_space(e, call.operands, call.origins, call.extents, "state")
+        combines = mode == "combine"
+        made = operands if combines else evaluate_space(e, operands, origins, extents, "state")
         if op.unit in begun or views.continues(op.unit):
-            made = combine_spaces(e, tuple(a.copy() for a in call.outs), made)
+            made = combine_spaces(e, tuple(a.copy() for a in outs), made)
         begun.add(op.unit)
     # Overwrite the workspace, so that a value that overlaps it by mistake is detected.
-    call.workspace[...] = 0xFF
-    for out, array in zip(call.outs, made, strict=True):
+    workspace[...] = 0xFF
+    for out, array in zip(outs, made, strict=True):
         out[...] = array
 
 

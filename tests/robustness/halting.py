@@ -17,21 +17,26 @@ from tests.robustness.programs import start
 _CHILD = """
 import os, select, sys
 from einturnip.cli import entry, stopping
-from einturnip.runtime.host import kernel_calls as calls
+from einturnip.kernels.protocol import PythonCall
+from einturnip.runtime.host import executor as calls
 
 say, go, heeded = int(sys.argv.pop(1)), int(sys.argv.pop(1)), []
 compile_kernel, take = calls.compile_kernel, stopping.StopRequest.__call__
 
-def halting(*arguments, **options):
-    kernel = compile_kernel(*arguments, **options)
-    def call(*operands):
+class Halting:
+    def __init__(self, *arguments, **options):
+        self.kernel = compile_kernel(*arguments, **options)
+
+    def prepare(self, operands):
+        return PythonCall(lambda: self.call(operands))
+
+    def call(self, operands):
         if heeded:
             os.write(say, b"kernel\\n")
         else:
             os.write(say, b"halted\\n")
             select.select([go], [], [])
-        return kernel(*operands)
-    return call
+        return self.kernel.prepare(operands).run()
 
 def noted(stop, number, frame):
     heeded.append(number)
@@ -40,7 +45,7 @@ def noted(stop, number, frame):
     finally:
         os.write(say, b"heeded\\n")
 
-calls.compile_kernel, stopping.StopRequest.__call__ = halting, noted
+calls.compile_kernel, stopping.StopRequest.__call__ = Halting, noted
 sys.argv[0] = "einturnip"
 entry.main()
 """

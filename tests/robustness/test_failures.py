@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.runtime.host import event_loop, kernel_calls, run_resources, thread_pool
+from einturnip.kernels.protocol import PythonCall
+from einturnip.runtime.host import event_loop, executor, run_resources, thread_pool
 from tests.robustness.programs import GEMM, SPILLING, opened
 
 WORKERS = 2
 X = np.random.default_rng(0).random((300, 300)).astype(np.float32)
+
+
+class Called:
+    """A kernel that a function computes."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def prepare(self, arguments):
+        return PythonCall(lambda: self.call(*arguments))
 
 
 class FailsLater:
@@ -32,7 +43,7 @@ class FailsLater:
                 raise self.error
             return kernel(*arguments)
 
-        return call
+        return Called(call)
 
 
 @pytest.fixture
@@ -51,8 +62,8 @@ def arenas(monkeypatch):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no such luck"), MemoryError(), FloatingPointError("odd")])
 def test_an_error_in_a_kernel_names_its_statement_and_gives_all_back(tmp_path, monkeypatch, arenas, error):
-    failing = FailsLater(kernel_calls.compile_kernel, error, elementwise=True)
-    monkeypatch.setattr(kernel_calls, "compile_kernel", failing)
+    failing = FailsLater(executor.compile_kernel, error, elementwise=True)
+    monkeypatch.setattr(executor, "compile_kernel", failing)
     before, threads = opened(os.getpid()), threading.active_count()
     (tmp_path / "spill").mkdir()
     (tmp_path / "c.npy").write_text("older")
@@ -94,7 +105,7 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch):
                 ended.append(threading.get_ident())
                 return bits
 
-            return call
+            return Called(call)
 
     class Noting(thread_pool.ThreadPoolDriver):
         def _ended(self, op, lane, thread, begin, end, failed):
@@ -105,7 +116,7 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch):
             return launches
 
     monkeypatch.setattr(event_loop, "ThreadPoolDriver", Noting)
-    monkeypatch.setattr(kernel_calls, "compile_kernel", Together(kernel_calls.compile_kernel, ValueError("bad")))
+    monkeypatch.setattr(executor, "compile_kernel", Together(executor.compile_kernel, ValueError("bad")))
     with pytest.raises(et.RunError, match=r"line 4: C\[i,j\] = sum\[k\] .*: ValueError: bad"):
         et.compile(GEMM)(A=X, B=X, arena="128KiB", workers=2)
     assert over == [False] and len(ended) == len(begun) - 1 > 0
@@ -121,7 +132,7 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
             os.truncate(path, 4096)
             return self.compile_kernel(einsum, extents, mode, by_blas)
 
-    monkeypatch.setattr(kernel_calls, "compile_kernel", Shrinks(kernel_calls.compile_kernel, None))
+    monkeypatch.setattr(executor, "compile_kernel", Shrinks(executor.compile_kernel, None))
     with pytest.raises(et.StoreError, match=r"reading 'A': .*x\.npy"):
         plan.run()
     assert os.listdir(tmp_path) == ["x.npy"]
@@ -130,7 +141,7 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
 def test_a_run_after_a_failed_one_is_right(monkeypatch):
     program = et.compile(GEMM)
     with monkeypatch.context() as patch:
-        patch.setattr(kernel_calls, "compile_kernel", FailsLater(kernel_calls.compile_kernel, ValueError()))
+        patch.setattr(executor, "compile_kernel", FailsLater(executor.compile_kernel, ValueError()))
         with pytest.raises(et.RunError):
             program(A=X, B=X, arena="128KiB")
     A = np.arange(12, dtype=np.float32).reshape(3, 4)

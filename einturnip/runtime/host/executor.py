@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from einturnip.core.errors import OutOfRange
 from einturnip.eingraph.types import EinsumNode
+from einturnip.kernels.select import HostKernel, compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
-from einturnip.memgraph.views import ArenaMemory, Array, OpViews
+from einturnip.memgraph.views import ArenaMemory, Array, NodeTile, OpViews
 from einturnip.runtime.host.index_origin import index_origin
-from einturnip.runtime.host.kernel_calls import KernelCalls
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.storage.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
@@ -185,8 +185,10 @@ class OpExecutor(TransferEnds):
         spill: SpillAccess | None,
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
-        self._zero_copy = self.views.elsewhere = ZeroCopyTiles(graph, sources, sinks)
-        self._calls = KernelCalls(graph, memory, self.views, not self._zero_copy.empty)
+        self._zero_copy = ZeroCopyTiles(graph, sources, sinks)
+        self.views.elsewhere = None if self._zero_copy.empty else self._zero_copy
+        self._kernels: dict[NodeTile, HostKernel] = {}
+        self._by_blas = self.tasks.ordered  # reproducible runs use BLAS, because compiled code may be absent
         self._kind, self._unit = graph.kind.data, graph.unit.data
 
     def is_zero_copy(self, i: int) -> bool:
@@ -200,7 +202,12 @@ class OpExecutor(TransferEnds):
         if self._kind[i] in _KERNELS:
             # The state machine holds the unit's lock while the op runs, so no other op initialises it at the same time.
             try:
-                self.record_flags(*self._calls.run(i, self.first(self._unit[i])))
+                tile, arguments = self.views.call(i, self.first(self._unit[i]))
+                kernel = self._kernels.get(tile)
+                if kernel is None:
+                    kernel = compile_kernel(tile.einsum, tile.extents, tile.mode, self._by_blas)
+                    self._kernels[tile] = kernel
+                self.record_flags(tile.node, kernel.prepare(arguments).run())
             except OutOfRange as error:
                 self.locate_index(i, error)
                 raise

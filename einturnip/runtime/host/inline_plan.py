@@ -23,7 +23,7 @@ from einturnip.kernels.llvm.command_list import kind_of
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
-from einturnip.memgraph.views import Array, KernelOperands
+from einturnip.memgraph.views import Array, NodeTile
 from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
 from einturnip.runtime.host.prepared_ops import PreparedOps, arena_nbytes, numeric_events
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
@@ -168,10 +168,12 @@ class InlinePlan:
             self._prepared.end()
         return InlineResult(bits, times)
 
-    def _kernel(self, call: KernelOperands) -> HostKernel:
-        kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas or self._divided)
-        if not self._by_blas and isinstance(kernel, ContractionKernel) and _is_several(kernel, call):
-            kernel = compile_kernel(call.einsum, call.extents, call.mode)
+    def _kernel(self, tile: NodeTile, arguments: CallArguments) -> HostKernel:
+        kernel = compile_kernel(tile.einsum, tile.extents, tile.mode, self._by_blas or self._divided)
+        if not self._by_blas and isinstance(kernel, ContractionKernel):
+            # BLAS needs several calls for some small products; machine code needs one.
+            several = not kernel.is_vector and kernel.prepare(arguments).function is None
+            kernel = compile_kernel(tile.einsum, tile.extents, tile.mode) if several else kernel
         if isinstance(kernel, ContractionKernel):
             self._products.append(kernel.flops)
         return kernel
@@ -192,9 +194,3 @@ class InlinePlan:
             trace.ended(op, lane, 0, before - begin, now - begin)
         trace.seconds = result.times[-1] - begin
         return numeric_events(self._graph, bits), trace
-
-
-def _is_several(kernel: ContractionKernel, call: KernelOperands) -> bool:
-    """Return whether BLAS needs several calls for a small product; machine code needs one."""
-    arguments = CallArguments(call.outs, call.operands, call.origins, True, call.workspace)
-    return not kernel.is_vector and kernel.prepare(arguments).function is None

@@ -10,7 +10,7 @@ import numpy as np
 from einturnip.devices.host import HostArena
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PythonCall, address_of
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
-from einturnip.memgraph.views import Array, KernelOperands, OpViews
+from einturnip.memgraph.views import Array, NodeTile, OpViews
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.types import slices
@@ -43,7 +43,7 @@ class PreparedOps:
         graph: MemGraph,
         zero_copy: ZeroCopyTiles,
         fixed: bool,
-        kernel: Callable[[KernelOperands], HostKernel],
+        kernel: Callable[[NodeTile, CallArguments], HostKernel],
         ops: Iterable[Op],
     ) -> None:
         self.arena = HostArena(max(1, arena_nbytes(graph)), large_pages=not fixed)
@@ -104,13 +104,13 @@ class PreparedOps:
                 return self._copy(op, op.writes[0].tier, inward=False)
 
     def _kernel(self, op: Op) -> PreparedOp:
-        call = self._views.call(op)
-        kernel, windows = self._choose(call), {} if self._fixed else self._windows(op, call)
-        later = self._kernel_call(kernel, call, windows, False)
+        tile, arguments = self._views.call(op.id, op.unit >= 0 and not self._views.continues(op.unit))
+        kernel, windows = self._choose(tile, arguments), {} if self._fixed else self._windows(op, tile)
+        first = self._kernel_call(kernel, arguments, windows)
         if op.unit < 0:
-            self.kernel_calls[len(self._moves) - 1] = later
-            return later.run
-        first = self._kernel_call(kernel, call, windows, not self._views.continues(op.unit))
+            self.kernel_calls[len(self._moves) - 1] = first
+            return first.run
+        later = self._kernel_call(kernel, arguments._replace(first=False), windows)
         begun, unit = self._begun, op.unit
 
         def accumulate() -> int:
@@ -121,11 +121,8 @@ class PreparedOps:
 
         return accumulate
 
-    def _kernel_call(
-        self, kernel: HostKernel, operands: KernelOperands, windows: Mapping[int, _Window], first: bool
-    ) -> KernelCall:
+    def _kernel_call(self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, _Window]) -> KernelCall:
         """Prepare a kernel call; ``windows``: the operands, then outputs, in the arrays of the present run."""
-        arguments = CallArguments(operands.outs, operands.operands, operands.origins, first, operands.workspace)
         call = kernel.prepare(arguments)
         if not windows:
             return call
@@ -159,14 +156,14 @@ class PreparedOps:
 
         return run
 
-    def _windows(self, op: Op, call: KernelOperands) -> dict[int, _Window]:
+    def _windows(self, op: Op, tile: NodeTile) -> dict[int, _Window]:
         """Return the windows of an op's tiles in the caller's arrays, by operand, then output."""
         task, found = self._tasks[op.task], list[_Window | None]()
         if task.kind in (TaskKind.FINALIZE, TaskKind.COMBINE):
-            found += [None] * len(call.operands)
+            found += [None] * len(tile.einsum.components(tile.extents))
         else:
             box = self._tasks.decomposition.partitionings[task.node].box(task.key)
-            found += [self._window(seen, call.einsum.operand_box(slot, box)) for slot, seen in enumerate(task.seen)]
+            found += [self._window(seen, tile.einsum.operand_box(slot, box)) for slot, seen in enumerate(task.seen)]
         found.append(self._window(op.writes[0].value))
         return {slot: window for slot, window in enumerate(found) if window is not None}
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from einturnip.devices.host import blas_threads
 from einturnip.ir.dtypes import from_numpy
-from einturnip.kernels.protocol import HostKernel
+from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, OpKind
-from einturnip.memgraph.views import Array, KernelOperands
+from einturnip.memgraph.views import Array, NodeTile
 from einturnip.runtime.host.event_loop import located_error, run_ops
 from einturnip.runtime.host.inline_plan import MAX_NBYTES, produced_nbytes
 from einturnip.runtime.host.parallel_kernels import ParallelOp, ParallelOps, available, max_chunks, parallel_groups
@@ -388,5 +388,5 @@ _TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
 _NO_PLACE = ""  # the caller repeats a failed run without preparation, whose error names the statement
 
 
-def _kernel(call: KernelOperands) -> HostKernel:
-    return compile_kernel(call.einsum, call.extents, call.mode)
+def _kernel(tile: NodeTile, _: CallArguments) -> HostKernel:
+    return compile_kernel(tile.einsum, tile.extents, tile.mode)

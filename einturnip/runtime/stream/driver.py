@@ -197,19 +197,10 @@ class StreamEngine:
                 else:
                     device.copy(flight.stream, target, source, op.seconds)
         else:
-            call = self.transfers.views.call(op)
+            tile, arguments = self.transfers.views.call(op.id, self.transfers.first(op.unit))
             self._begin(flight, self._compute_stream(flight))
-            flight.status, flight.node = self._free[flight.device].pop(), call.node
-            work = DeviceKernelCall(
-                call.einsum,
-                call.extents,
-                call.mode,
-                call.outs,
-                call.operands,
-                call.origins,
-                self.transfers.first(op.unit),
-                call.workspace,
-            )
+            flight.status, flight.node = self._free[flight.device].pop(), tile.node
+            work = DeviceKernelCall(tile.einsum, tile.extents, tile.mode, *arguments)
             device.kernel(flight.stream, work, flight.status, op.seconds)
         self._issued(flight)
 
