@@ -46,6 +46,7 @@ MAX_CLASS_PRICES = MAX_PRICED * MAX_GROUPS_FITTED
 EVALUATIONS = 60
 # Maximum number of extents of a task (operands, result, workspace) that are rounded up to pages.
 MAX_EXTENTS = 16
+UNLIMITED = 1 << 62
 
 
 def min_arena(tiling: Tiling) -> int:
@@ -112,6 +113,11 @@ class TilingCandidates:
             self.graph, machine
         ):
             yield coarsest_if_best
+
+    @property
+    def min_moved_nbytes(self) -> float:
+        """Bytes moved by a plan that moves each byte of the files once."""
+        return sum(self.traffic.blocked_nbytes(UNLIMITED))
 
     def limited_to(self, capacity: int) -> TilingCandidates:
         """Return the candidates for an arena of at most ``capacity`` bytes."""

@@ -28,6 +28,9 @@ SHARE_GIVEN, SHARE_BLOCKED = 0.7, 0.12
 SHARE_NEAR_BOUND = 0.33
 # A tiling of a product is lowered only if by formula it saves at least this multiple of the time that lowering takes.
 MIN_SAVING = 2.0
+# Number of tilings of a product, cheapest first, that are lowered in any case if the best plan reads each byte once:
+# then they differ in how their first load and their last store overlap with kernels, which the formula does not know.
+ALWAYS_COMPARED = 3
 # Without products, the tiling of the lowest price is always lowered if by formula it costs at most this share of the
 # best so far.
 PROMISING = 0.9
@@ -39,8 +42,10 @@ MAX_PER_CAPACITY = 2
 # A tiling is lowered for less memory only if by formula it costs at most this multiple of the best. For products the
 # formula predicts the additional reads; otherwise it overestimates the cost of having few working sets in memory.
 MORE_BLOCKED, MORE = 1.02, 1.3
-# Usual ratio of the cost of a product's plan to its formula (1.08 to 1.22 for some forty plans). If a plan has a higher
-# ratio, that is not expected of the others.
+# A product's plan that reads each byte once is tried in a smaller arena only if that saves this share of its time.
+MIN_PAGES_SAVED = 0.01
+# Usual ratio of the cost of a product's plan to its formula (1.08 to 1.22 for some forty plans). If a plan that reads
+# bytes again has a higher ratio, that is not expected of the others.
 MAX_USUAL_RATIO = 1.2
 # An improvement that leaves more than this share of the time does not count.
 MIN_IMPROVEMENT = 0.999
@@ -148,7 +153,9 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
     for tiling in sorted(compared, key=lambda c: c.kernel_calls):  # plans that are made fast come first
         best = plans.best
         if best is not None and candidates.blocked and not _promising(tiling, best, candidates):
-            continue
+            similar = tiling in compared[:ALWAYS_COMPARED] and _reads_once(best, candidates)
+            if not similar:
+                continue
         lowest = tiling is compared[0] and not candidates.blocked
         promising = lowest and best is not None and candidates.price(tiling) < PROMISING * best.cost
         if promising or (worse < MAX_WORSE and plans.affords(tiling, share)):
@@ -156,7 +163,7 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
             # only cost more.
             worse = 0 if plans.make(tiling) or candidates.blocked else worse + 1
     if plans.best is not None:
-        _try_smaller_arenas(plans, candidates)
+        _try_smaller_arenas(plans, candidates, machine)
         for tiling in candidates.roomy_alternatives():
             if plans.affords(tiling, 1.0) and _promising(tiling, plans.best, candidates):
                 plans.make(tiling)
@@ -165,11 +172,13 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
     return next((_found(tiling, made, machine) for tiling, made in finer if made is not None), None)
 
 
-def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates) -> None:
+def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machine: Machine) -> None:
     """Lower the best tiling in smaller and smaller arenas, then the cheapest tilings for each capacity."""
     start = plans.best
     assert start is not None
     capacity = start.memgraph.device_nbytes
+    if _reads_once(start, candidates):  # all that a smaller arena can save is the first use of pages
+        capacity = max(0, capacity - int(MIN_PAGES_SAVED * start.seconds / machine.fault)) if machine.fault else 0
     limit = (MORE_BLOCKED if candidates.blocked else MORE) * start.cost / _cost_ratio(start, candidates)
     tried: set[tuple[Tiling, int]] = set()
 
@@ -211,7 +220,8 @@ def _cost_ratio(found: FoundPlan, candidates: TilingCandidates) -> float:
     price = candidates.price(found.tiling)
     if not (price and found.cost):  # nothing to compute, nothing to move
         return 1.0
-    return min(found.cost / price, MAX_USUAL_RATIO) if candidates.blocked else found.cost / price
+    capped = candidates.blocked and not _reads_once(found, candidates)
+    return min(found.cost / price, MAX_USUAL_RATIO) if capped else found.cost / price
 
 
 def _near_bound(
@@ -257,6 +267,11 @@ def _near_bound_nbytes(candidates: TilingCandidates, tiling: Tiling) -> tuple[fl
 
 def _is_near(found: FoundPlan, candidates: TilingCandidates) -> bool:
     return bool(candidates.blocked) and found.moved <= _near_bound_nbytes(candidates, found.tiling)[1]
+
+
+def _reads_once(found: FoundPlan, candidates: TilingCandidates) -> bool:
+    """Return whether a plan of products moves each byte of the files only once."""
+    return bool(candidates.blocked) and found.moved <= NEAR * candidates.min_moved_nbytes
 
 
 def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:

@@ -136,6 +136,19 @@ def test_a_product_is_searched_for_a_small_part_of_what_it_takes(arena: int, mon
     assert sum(made) * OP_SECONDS <= 0.12 * planned.prediction.seconds
 
 
+def test_a_product_that_fits_is_lowered_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, lower_cut = list[object](), PlanLowering.lower
+
+    def noted(self, cut, bound=None, rival=None):  # type: ignore[no-untyped-def]
+        asked.append((cut, bound))
+        return lower_cut(self, cut, bound, rival)
+
+    monkeypatch.setattr(PlanLowering, "lower", noted)
+    planned = et.compile(PRODUCT).plan(arena=64 * MIB, dims=dict.fromkeys("mpn", 1024), workers=2)._job.planned
+    assert len(asked) == 3
+    assert sum(planned.memgraph.nbytes_by_link().values()) == 3 * 4 * 1024**2
+
+
 class Placed:
     """As much of a memory graph as is compared."""
 
@@ -207,6 +220,7 @@ class Two:
     """Two blocked cuts with what the formula says of each."""
 
     blocked = True
+    min_moved_nbytes = 0
 
     def __init__(self, prices: dict[Tiling, float]) -> None:
         self.prices = prices
@@ -232,7 +246,7 @@ def test_after_a_plan_of_bad_luck_others_are_made(cost: float, makes: int, monke
 
     def lower_cut(cut: Tiling, bound: int | None, rival: Rival | None) -> Placed:
         made.append(cut)
-        return Placed(20.0 * (cost if cut is first else 1.1), 0)
+        return Placed(20.0 * (cost if cut is first else 1.1), 1)  # byte moved, and none needed
 
     monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
     monkeypatch.setattr(compare, "_try_smaller_arenas", lambda *_: None)
