@@ -1,8 +1,6 @@
 """The table of elementwise functions, read by every part that treats functions alike.
 
-To add a function, add a row, and its name in ``docs/language.md`` and the editor's grammar. A function with a
-``definition`` by other functions needs no more; one without needs a lowering in ``kernels/expr/lower.py`` and C++ in
-``kernels/scalar.cuh``.
+CONTRIBUTING.md says how to add one.
 """
 
 from __future__ import annotations
@@ -31,8 +29,9 @@ class ElementwiseFunction:
     f'(x) from x and y = f(x); None for functions with derivative 0, or with a rule in ``ir/derivatives.py``.
     ``is_complex``: whether it takes complex numbers. ``keeps_integers``: whether integers stay integers; else they are
     converted to floats. ``is_cheap``: whether computing it again costs no more than reading it. ``definition``: a
-    formula in other functions, from which kernels are made; it must neither overflow nor divide by zero where the
-    function does not.
+    formula in other functions, from which kernels are made. Its parts may overflow, divide by zero or be nan only where
+    the function itself is infinite or nan, because a run warns of that; branches that are not chosen count, so limit
+    their argument first, as ``_asinh`` does.
     """
 
     name: str
@@ -177,9 +176,7 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
     for row in (
         _Row("exp", "e to the power of x.", np.exp, lambda x, y: y, is_complex=True),
         _Row("log", "The natural logarithm.", np.log, lambda x, y: _reciprocal(x), is_complex=True),
-        _Row(
-            "log1p", "log(1 + x), exact for small x.", np.log1p, lambda x, y: _reciprocal(one_plus(x)), is_complex=True
-        ),
+        _Row("log1p", "log(1 + x), exact for small x.", np.log1p, _log1p_derivative, is_complex=True),
         _Row("expm1", "exp(x) - 1, exact for small x.", np.expm1, lambda x, y: one_plus(y), is_complex=True),
         _Row("sqrt", "The square root.", np.sqrt, lambda x, y: divided(number(0.5, x), y), is_complex=True),
         _Row(

@@ -12,6 +12,7 @@ import pytest
 from einturnip.core.diagnostics import Diagnostic, Edit, Span, apply_edits, did_you_mean
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.program import build
+from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang import compile_text
 from einturnip.lang.diagnose.other_libraries import KNOWN_ELSEWHERE, REWRITES
 from einturnip.lang.keywords import FUNCTIONS
@@ -192,6 +193,10 @@ def test_a_label_that_is_bound_nowhere_may_be_a_slip() -> None:
     (found,) = problems(GIVEN + "y[i] = sum[j] A[i, j] * A[k, j]\noutput y\n", "slip.ein")
     shown = "say how to aggregate it: sum[k] sum[j] A[i, j] * A[k, j]; or write another label in its place: i, j"
     assert found.help == shown and not found.edits
+
+
+def test_no_function_of_the_language_is_listed_among_those_of_others() -> None:
+    assert not (KNOWN_ELSEWHERE - set(AGGREGATIONS)) & FUNCTIONS
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN_ELSEWHERE - FUNCTIONS))

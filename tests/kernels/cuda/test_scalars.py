@@ -10,6 +10,7 @@ import pytest
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, DTYPES, F32, F64, I32, I64, DType
 from einturnip.ir.einsum import Einsum, Key
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.cuda.generate import generate
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 INTEGERS = tuple(d for d in DTYPES.values() if d.is_integer)
 REALS = tuple(d for d in DTYPES.values() if d.is_float)
 COMPLEX = tuple(d for d in DTYPES.values() if d.kind == "c")
-WIDE = ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "relu", "silu")
-REAL = (*WIDE, "gelu", "erf", "softplus", "neg", "abs", "sign", "floor", "ceil", "round")
-PLANE = ("exp", "log", "sqrt", "sin", "cos", "tan", "tanh", "rsqrt", "neg", "sign", "conj", "expm1", "log1p")
+WIDE = tuple(name for name, row in ELEMENTWISE.items() if not row.keeps_integers)
+REAL = ("neg", *(name for name in ELEMENTWISE if name not in ("conj", "real", "imag")))
+PLANE = ("neg", *(name for name, row in ELEMENTWISE.items() if row.is_complex and name not in ("abs", "real", "imag")))
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow", "min", "max")
 COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
