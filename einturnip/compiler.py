@@ -133,7 +133,7 @@ def execute(
         if resources is None:
             host.release()
         bound = run_lower_bound(planned, sources, sinks)
-        return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound)
+        return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound, transfers.elements)
     finally:
         if resources is None:
             host.close()
@@ -207,22 +207,26 @@ def report_of(
     trace: RunTrace,
     touched: int | None = None,
     bound: dict[str, int] | None = None,
+    elements: Mapping[tuple[int, int], tuple[int, str]] | None = None,
 ) -> RunReport:
     """Return the report of a run.
 
     ``flags``: for each node the number of tiles with each of WARNINGS; ``moved``: bytes in and out. ``touched``: bytes
     of the arena that were written, counted by the kernel in pages; None if unknown. ``bound``: lower bound of the moved
-    bytes, if it differs from the plan's.
+    bytes, if it differs from the plan's. ``elements``: see TransferEnds.
     """
     graph = planned.graph
-    warnings = []
+    warnings, known = [], elements or {}
     for i, counts in sorted(flags.items()):
         node = graph.nodes[i]
         assert isinstance(node, EinsumNode)
         statement = graph.statement(node.line)
         merged = graph.merged_into(node.line)
-        found = [(kind, tiles) for kind, tiles in zip(WARNINGS, counts, strict=True) if tiles]
-        warnings += [NumericWarning(node.line, statement, kind, tiles, merged) for kind, tiles in found]
+        warnings += [
+            NumericWarning(node.line, statement, kind, tiles, merged, known.get((i, k), (0, ""))[1])
+            for k, (kind, tiles) in enumerate(zip(WARNINGS, counts, strict=True))
+            if tiles
+        ]
     kinds = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
     return RunReport(
         wall_seconds=trace.seconds,

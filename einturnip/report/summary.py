@@ -37,7 +37,8 @@ def warning_text(warning: NumericWarning) -> str:
     """Format a numeric warning with its statement."""
     event = _EVENTS.get(warning.kind, warning.kind)
     tiles = "one tile" if warning.tiles == 1 else f"{warning.tiles:,} tiles"
-    return f"warning: line {warning.line}{_merged(warning)} {event} in {tiles}: {warning.statement}"
+    first = f" (first {warning.element})" if warning.element else ""
+    return f"warning: line {warning.line}{_merged(warning)} {event} in {tiles}{first}: {warning.statement}"
 
 
 def _merged(warning: NumericWarning) -> str:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from einturnip.core.errors import OutOfRange
 from einturnip.eingraph.types import EinsumNode
+from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import HostKernel, compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import ArenaMemory, Array, NodeTile, OpViews
-from einturnip.runtime.host.index_origin import index_origin
+from einturnip.runtime.host.index_origin import event_place, index_origin
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.storage.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
@@ -35,7 +36,8 @@ class TransferEnds:
     """Transfers of a graph's ops to and from files and the spill file, with counts of events.
 
     ``begun``: units whose state is initialised. ``moved``: bytes moved by direction. ``flags``: by node, the number of
-    tiles with an invalid operation, an overflow, and a division by zero.
+    tiles with an invalid operation, an overflow, and a division by zero. ``elements``: by node and event, the first op
+    with that event, and the first element of its result that shows it.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TransferEnds:
         self.lock = threading.Lock()
         self.moved = {"in": 0, "out": 0}
         self.flags: dict[int, list[int]] = {}
+        self.elements: dict[tuple[int, int], tuple[int, str]] = {}
         brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
@@ -197,6 +200,24 @@ class OpExecutor(TransferEnds):
             not self._zero_copy.empty and self._kind[i] in _TRANSFERS and self._zero_copy.needs_no_copy(self.graph[i])
         )
 
+    def _locate_events(self, i: int, node: int, bits: int, call: CallArguments) -> None:
+        """Note the element that shows each event of op ``i``, if no earlier op had that event."""
+        with self.lock:
+            events = [(node, k) for k in range(3) if bits >> k & 1 and i < self.elements.get((node, k), (i + 1,))[0]]
+            self.elements.update(dict.fromkeys(events, (i, "")))
+        name = self.nodes[node].name
+        if "." in name or self.nodes[node].dtype.kind not in "fc":
+            return
+        for event in events:
+            place = event_place(call.outs[0], is_nan=event[1] == 0)
+            if place is None:
+                continue
+            at = ", ".join(str(lo + k) for lo, k in zip(call.origins, place, strict=False))
+            text = f"{name}[{at}]" if at else name
+            with self.lock:
+                if self.elements[event] == (i, ""):
+                    self.elements[event] = i, f"{text} = {call.outs[0][place]}"
+
     def run(self, i: int) -> None:
         """Execute op ``i``."""
         if self._kind[i] in _KERNELS:
@@ -207,7 +228,10 @@ class OpExecutor(TransferEnds):
                 if kernel is None:
                     kernel = compile_kernel(tile.einsum, tile.extents, tile.mode, self._by_blas)
                     self._kernels[tile] = kernel
-                self.record_flags(tile.node, kernel.prepare(arguments).run())
+                bits = kernel.prepare(arguments).run()
+                if bits:
+                    self.record_flags(tile.node, bits)
+                    self._locate_events(i, tile.node, bits, arguments)
             except OutOfRange as error:
                 self.locate_index(i, error)
                 raise

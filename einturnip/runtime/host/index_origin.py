@@ -1,8 +1,11 @@
-"""Finds, for an index out of range, the indexed axis and the elements that the index was read from."""
+"""Finds the elements that an index out of range was read from, and those that show a numeric event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from einturnip.core.errors import OutOfRange
 from einturnip.eingraph.types import EinsumNode, Node
@@ -11,6 +14,7 @@ from einturnip.ir.region import Region
 from einturnip.ir.scalar import slots_of
 
 SAME_REGION = -1
+_BUFFER_ELEMENTS = 8192
 
 
 def index_origin(node: EinsumNode, nodes: Sequence[Node], error: OutOfRange) -> tuple[str, tuple[str, ...]]:
@@ -54,3 +58,20 @@ def _elements(
         if "." not in name and all(first >= 0 and stop == first + 1 for first, stop in ranges):
             place = ", ".join(str(first) for first, _ in ranges)
             yield f"{name}[{place}]" if place else name
+
+
+def event_place(result: np.ndarray[Any, Any], is_nan: bool) -> tuple[int, ...] | None:
+    """Return the place of the first NaN, or of the first infinite element; None if there is none.
+
+    Takes a buffer of fixed size, whatever the tile.
+    """
+    passed = 0
+    blocks: Any = np.nditer(
+        result, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=_BUFFER_ELEMENTS
+    )
+    for block in blocks:
+        wrong = np.isnan(block) if is_nan else np.isinf(block)
+        if wrong.any():
+            return tuple(map(int, np.unravel_index(passed + int(np.argmax(wrong)), result.shape)))
+        passed += block.size
+    return None

@@ -15,7 +15,8 @@ class NumericWarning:
     """A statement whose kernels produced a nan, overflowed or divided by zero.
 
     ``kind``: which of these. ``tiles``: number of tiles in which it happened. ``merged``: lines of other statements
-    that the same fused kernels compute, and in which it may have happened instead.
+    that the same fused kernels compute, and in which it may have happened instead. ``element``: the first nan or
+    infinite element of the first such tile, such as ``y[12] = nan``; empty if unknown.
     """
 
     line: int
@@ -23,6 +24,7 @@ class NumericWarning:
     kind: str
     tiles: int
     merged: tuple[int, ...] = ()
+    element: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,35 @@
+"""Warnings of NaN, overflow and division by zero name the statement and the element."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from einturnip.cli.main import run
+
+TEXT = "input x : f64[n, m]\ny[j, i] = log(x[i, j])\ns = 1 / (1 + min[i, j] x[i, j])\noutput y, s\n"
+
+
+@pytest.mark.parametrize("arena", ["1MiB", "8KiB"])
+def test_the_element_is_that_of_the_whole_tensor(
+    arena: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.ein").write_text(TEXT)
+    x = np.ones((100, 70))
+    x[91, 63] = -1
+    np.save("x.npy", x)
+    assert run(["run", "log.ein", "-i", "x=x.npy", "--arena", arena]) == 0
+    err = capsys.readouterr().err
+    assert "made nan in one tile (first y[63, 91] = nan): y[j, i] = log(x[i, j])" in err
+    assert "divided by zero in one tile (first s = inf): s =" in err
+
+
+def test_a_position_is_no_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("best.ein").write_text("input x : f64[n]\ny = argmax[i] log(x[i])\noutput y\n")
+    np.save("x.npy", np.where(np.arange(4000) == 3777, -1.0, 1.0))
+    assert run(["run", "best.ein", "-i", "x=x.npy", "--arena", "24KiB"]) == 0
+    assert "made nan in one tile: y = argmax" in capsys.readouterr().err
