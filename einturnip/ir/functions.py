@@ -215,7 +215,7 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             "atanh",
             "The inverse of tanh, for |x| <= 1.",
             np.arctanh,
-            lambda x, y: _reciprocal(one_minus(square(x))),
+            lambda x, y: _reciprocal(times(one_minus(x), one_plus(x))),
             definition=_atanh,
         ),
         _Row("sigmoid", "1 / (1 + exp(-x)).", _sigmoid, lambda x, y: times(y, one_minus(y))),
