@@ -22,9 +22,9 @@ _WEIGHTS = {
     "true_divide": (5, 8),
     "reciprocal": (5, 8),
     "sqrt": (5, 12),
-    "argmax": (10, 10),
-    "argmin": (10, 10),
-    "logsumexp": (64, 80),
+    "first_max": (10, 10),
+    "first_min": (10, 10),
+    "log_add": (64, 80),
 }
 _FREE = frozenset({"input", "number"})
 # Time of one lane's operation, relative to a point of NumPy's multiplication, which goes through the cache.
@@ -41,7 +41,7 @@ def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
     wide = spec.width < 16
     weight = float(sum(_weight(n.op, wide) for n in spec.graph.nodes if n.op not in _FREE))
     if e.aggregation is not None and spec.mode != "finalize":
-        weight += _weight(e.aggregation.op, wide) + 1  # 1 for loading its operand
+        weight += _weight(e.aggregation.combine, wide) + 1  # 1 for loading its operand
     if spec.packing is not None:
         weight = _packed_weight(spec)
     outer = math.prod(extents[: e.n_out])
@@ -70,7 +70,7 @@ def _packed_weight(spec: KernelSpec) -> float:
     assert spec.packing is not None and spec.einsum.aggregation is not None
     ops = [op for op in spec.packing.joined(spec.graph, spec.root) if op not in _FREE]
     products = sum(op in ("multiply", "square") for op in ops)
-    fused = bool(ops) and ops[0] in ("multiply", "square") and spec.einsum.aggregation.op == "sum"
+    fused = bool(ops) and ops[0] in ("multiply", "square") and spec.einsum.aggregation.is_sum
     return _PACKED * max(products, len(ops) - products + (not fused))
 
 

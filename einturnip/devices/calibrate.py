@@ -216,10 +216,10 @@ def _transposed(dtype: str) -> Callable[[int], Run]:
 def _folds() -> Iterator[tuple[str, Callable[[int], Run], int]]:
     """Yield reductions along rows and columns, and searches for the index of an extremum."""
     for dtype in (*_FLOATS, "int64", "complex64"):
-        for op in ("sum", "max", "prod") if dtype in _FLOATS else ("sum",):
+        for op in ("add", "max", "mul") if dtype in _FLOATS else ("add",):
             for place, axis in (("inner", 1), ("outer", 0)):
                 yield f"reduce.{FOLDS[op].__name__}.{place}.{dtype}", _fold(FOLDS[op], dtype, axis), POINTS
-    yield "reduce.logical_or.inner.bool", _fold(FOLDS["any"], "bool", 1), POINTS
+    yield "reduce.logical_or.inner.bool", _fold(FOLDS["or"], "bool", 1), POINTS
     for dtype in _FLOATS:
         yield f"flat_arg.{dtype}", _flat(dtype), POINTS
         yield f"first_along.{dtype}", _first(dtype), POINTS

@@ -9,7 +9,7 @@ from einturnip.eingraph.check_region import check_region
 from einturnip.eingraph.indices import normal, span
 from einturnip.eingraph.pieces import boxes_of, visible_pieces
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
-from einturnip.ir.aggregations import AGGREGATIONS
+from einturnip.ir.aggregations import MONOIDS
 from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, I64, DType
 from einturnip.ir.einsum import Einsum, Index, TileSpace, labels_read
 from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS
@@ -134,7 +134,7 @@ def _check_keys(where: str, einsum: Einsum) -> None:
     keyed = [key.label for key in einsum.keys]
     _require(len(set(keyed)) == len(keyed), f"{where}: two keys of one label")
     _require(not keyed or einsum.aggregation is not None, f"{where}: keys without an aggregation")
-    picks = einsum.aggregation is not None and einsum.aggregation.op == "pick"
+    picks = einsum.aggregation is not None and einsum.aggregation.combine == "pick"
     _require(not picks or set(keyed) == set(einsum.aggregated), f"{where}: pick by {keyed}")
     for key in einsum.keys:
         _require(key.value.dtype == I64, f"{where}: a key of dtype {key.value.dtype}")
@@ -166,7 +166,7 @@ def _check_aggregation(where: str, einsum: Einsum) -> None:
     if aggregation is None:
         _require(not einsum.aggregated, f"{where}: labels {einsum.labels[einsum.n_out :]} are not aggregated")
         return
-    _require(aggregation.op in (*AGGREGATIONS, "pick"), f"{where}: unknown aggregation {aggregation.op}")
+    _require(aggregation.op in MONOIDS, f"{where}: unknown aggregation {aggregation.op}")
     _require(aggregation.value == einsum.join.dtype, f"{where}: join is {einsum.join.dtype}, not {aggregation.value}")
 
 

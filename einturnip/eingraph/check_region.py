@@ -97,8 +97,8 @@ def _check_rescales(where: str, region: Region) -> None:
         _require(states == [1, 2], f"{where}: the mean {shift.of} does not count")
     for k in carried.difference(shift.step for shift in region.shifts):
         aggregation = region.steps[k].einsum.aggregation
-        linear = aggregation is not None and aggregation.op in ("sum", "mean")
+        linear = aggregation is not None and aggregation.is_linear
         _require(linear or not seen[k], f"{where}: step {k} reads partial values of steps {seen[k]}")
         for m in seen[k]:
             of_m = region.steps[m].einsum.aggregation
-            _require(of_m is not None and of_m.op in ("max", "min"), f"{where}: step {k} reads a partial step {m}")
+            _require(of_m is not None and of_m.bounds != 0, f"{where}: step {k} reads a partial step {m}")

@@ -9,6 +9,7 @@ from functools import reduce
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
+from einturnip.ir.simplify import converted
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,17 @@ def python_number(value: bool | int | float | complex, dtype: DType) -> bool | i
 
 
 def widen(join: Scalar, aggregation: Aggregation) -> tuple[Scalar, Aggregation]:
-    """Convert the factors, not the products, of a sum of inexact products to the accumulator's dtype.
+    """Apply the lift; convert the factors of a sum's products, not the products, to the wide dtype.
 
-    A contraction of f16 then multiplies and adds in f32, as matrix units do, and no product overflows.
+    A contraction of f16 then multiplies and adds in f32, as matrix units do, and no product overflows. An aggregation's
+    lift is applied to its join in the accumulator's dtype too.
     """
-    wide = aggregation.state[0]
-    if aggregation.op not in ("sum", "mean") or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):
+    wide, lift = aggregation.state[0], aggregation.row.lift
+    if lift is not None:
+        floats = wide.is_inexact and join.dtype.is_inexact
+        made = _convert_factors(join, wide) if floats and wide != join.dtype else converted(join, wide)
+        return lift(made), replace(aggregation, value=wide)
+    if not aggregation.is_linear or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):
         return join, aggregation
     if not (isinstance(join, ScalarCall) and join.op in ("mul", "div", "neg")):
         return join, aggregation

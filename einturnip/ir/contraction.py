@@ -49,7 +49,7 @@ def _slot(expr: Scalar) -> int | None:
 @lru_cache(maxsize=4096)
 def contraction(einsum: Einsum) -> ContractionRoles | None:
     """Match an einsum to a product of two operands summed over common labels; None where it is not one."""
-    if einsum.aggregation is None or einsum.aggregation.op != "sum" or not einsum.aggregated or einsum.keys:
+    if einsum.aggregation is None or not einsum.aggregation.is_sum or not einsum.aggregated or einsum.keys:
         return None
     factors = _factors(einsum.join)
     constants = [f for f in factors if isinstance(f, ScalarConst)]

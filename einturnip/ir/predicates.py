@@ -8,7 +8,7 @@ import numpy as np
 
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import evaluate_scalar, identity
+from einturnip.ir.reference import evaluate_scalar
 from einturnip.ir.scalar import (
     COMPARISONS,
     LabelValue,
@@ -25,7 +25,6 @@ from einturnip.ir.scalar import (
 Interval = tuple[int, int]  # lower and upper bound; the bounds need not be attained
 # Integers up to these are exact in each float type (for 16 bits: in both types).
 _EXACT = {2: 1 << 8, 4: 1 << 24, 8: 1 << 53}
-_FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean", "logsumexp"})
 
 
 def conditions(expr: Scalar) -> tuple[Scalar, ...]:
@@ -163,6 +162,8 @@ def _with(expr: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
 def adds_nothing(einsum: Einsum, join: Scalar) -> bool:
     """True where the join has the identity of its aggregation at every point."""
     aggregation = einsum.aggregation
-    if aggregation is None or aggregation.op not in _FOLDS or einsum.keys or not isinstance(join, ScalarConst):
+    if aggregation is None or einsum.keys or not isinstance(join, ScalarConst):
         return False
-    return bool(join.value == identity(aggregation)[0])
+    if aggregation.indexed or aggregation.combine == "pick":
+        return False
+    return bool(join.value == aggregation.identity[0])

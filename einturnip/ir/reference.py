@@ -12,7 +12,6 @@ from typing import Any, Literal, assert_never
 import numpy as np
 
 from einturnip.core.errors import OutOfRange
-from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Box, Einsum, Index, Key
 from einturnip.ir.functions import ELEMENTWISE
@@ -130,50 +129,13 @@ def _index_values(index: Index, size: int, origins: Sequence[int], extents: Sequ
 # --- aggregations -----------------------------------------------------------------------------------------------------
 
 
-def _minimum(dtype: DType) -> Any:
-    """The identity of max."""
-    return False if dtype.kind == "b" else np.iinfo(dtype.numpy).min if dtype.is_integer else -np.inf
-
-
-def _maximum(dtype: DType) -> Any:
-    """The identity of min."""
-    return True if dtype.kind == "b" else np.iinfo(dtype.numpy).max if dtype.is_integer else np.inf
-
-
-def identity(aggregation: Aggregation) -> tuple[Any, ...]:
-    """The state of an empty range, one Python number a component."""
-    state = aggregation.state[0]
-    match aggregation.op:
-        case "sum" | "mean" | "pick":
-            return (0,) * len(aggregation.state)
-        case "prod":
-            return (1,)
-        case "max":
-            return (_minimum(state),)
-        case "min":
-            return (_maximum(state),)
-        case "any":
-            return (False,)
-        case "all":
-            return (True,)
-        case "logsumexp":
-            return (-np.inf, 0)
-        case "argmax":
-            return (_minimum(state), -1)
-        case "argmin":
-            return (_maximum(state), -1)
-        case op:
-            raise KeyError(op)
-
-
 _FOLDS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "mean": np.add,
-    "prod": np.multiply,
+    "add": np.add,
+    "mul": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
+    "or": np.logical_or,
+    "and": np.logical_and,
 }
 
 
@@ -182,17 +144,17 @@ def _aggregate(einsum: Einsum, values: Array, counts: Array, origins: Sequence[i
     aggregation = einsum.aggregation
     assert aggregation is not None
     axes = tuple(einsum.aggregated)
-    if aggregation.op in ("argmax", "argmin"):
+    if aggregation.indexed:
         return _aggregate_index(einsum, values, counts, origins)
-    start = np.asarray(identity(aggregation)[0]).astype(aggregation.state[0].numpy)
+    start = np.asarray(aggregation.identity[0]).astype(aggregation.state[0].numpy)
     values = np.where(counts, convert(values, aggregation.state[0]), start)
-    if aggregation.op == "pick":
+    if aggregation.combine == "pick":
         return (_aggregate_pick(einsum, values, counts),)
-    if aggregation.op == "logsumexp":
+    if aggregation.combine == "log_add":
         top = np.maximum.reduce(values, axis=axes, initial=-np.inf, dtype=values.dtype)
         terms = np.where(counts, _scale(values, np.expand_dims(top, axes)), 0)
         return np.asarray(top), np.asarray(np.add.reduce(terms, axis=axes, dtype=values.dtype))
-    folded = _FOLDS[aggregation.op].reduce(values, axis=axes, initial=start[()])
+    folded = _FOLDS[aggregation.combine].reduce(values, axis=axes, initial=start[()])
     state = np.asarray(folded).astype(values.dtype, copy=False)
     if len(aggregation.state) == 2:
         return state, np.asarray(np.add.reduce(counts, axis=axes, dtype=np.int64))
@@ -226,7 +188,7 @@ def _aggregate_index(einsum: Einsum, values: Array, counts: Array, origins: Sequ
         return nobody
     values = np.where(counts, values, nobody[0][(...,) + (None,) * len(box)])
     flat, counts = (array.reshape((*kept, math.prod(box))) for array in (values, counts))
-    fold = np.maximum if aggregation.op == "argmax" else np.minimum
+    fold = np.maximum if aggregation.combine == "first_max" else np.minimum
     value = np.asarray(fold.reduce(flat, axis=-1))
     best = np.argmax(counts & _same(flat, value[..., None]), axis=-1)
     index = np.zeros(kept, np.int64)
@@ -245,11 +207,11 @@ def combine_states(einsum: Einsum, a: State, b: State) -> State:
     aggregation = einsum.aggregation
     assert aggregation is not None
     with np.errstate(all="ignore"):
-        match aggregation.op:
-            case "argmax" | "argmin":
-                take = _prefer(aggregation.op, a, b)
+        match aggregation.combine:
+            case "first_max" | "first_min" as op:
+                take = _prefer(op, a, b)
                 return tuple(np.where(take, y, x) for x, y in zip(a, b, strict=True))
-            case "logsumexp":
+            case "log_add":
                 top = np.maximum(a[0], b[0])
                 return top, a[1] * _scale(a[0], top) + b[1] * _scale(b[0], top)
             case "pick":
@@ -269,7 +231,7 @@ def _prefer(op: str, a: State, b: State) -> Array:
     """Where candidate ``b`` beats ``a``: better value, NaN first, ties to the lower index; -1 is none."""
     (x, i), (y, j) = a, b
     x_nan, y_nan = _is_nan(x), _is_nan(y)
-    better = (y > x if op == "argmax" else y < x) & ~x_nan | (y_nan & ~x_nan)
+    better = (y > x if op == "first_max" else y < x) & ~x_nan | (y_nan & ~x_nan)
     equal = _same(x, y)
     return np.asarray((j >= 0) & ((i < 0) | better | (equal & (j < i))))
 
@@ -283,16 +245,7 @@ def finalize_state(einsum: Einsum, state: State) -> Array:
     aggregation = einsum.aggregation
     assert aggregation is not None
     with np.errstate(all="ignore"):
-        match aggregation.op:
-            case "mean":
-                points = state[1] if len(state) == 2 else np.asarray(math.prod(einsum.bounds[einsum.n_out :]))
-                result = state[0] / points.astype(state[0].dtype)
-            case "logsumexp":
-                result = state[0] + np.log(state[1])
-            case "argmax" | "argmin":
-                result = state[1]
-            case _:
-                result = state[0]
+        result = evaluate_scalar(aggregation.finished(einsum.bounds[einsum.n_out :]), state, (), ())
         return convert(np.asarray(result), aggregation.result)
 
 
@@ -300,5 +253,5 @@ def identity_state(einsum: Einsum, shape: tuple[int, ...]) -> State:
     """The state of an empty range as arrays of ``shape``."""
     aggregation = einsum.aggregation
     assert aggregation is not None
-    values = zip(identity(aggregation), aggregation.state, strict=True)
+    values = zip(aggregation.identity, aggregation.state, strict=True)
     return tuple(np.full(shape, value, dtype.numpy) for value, dtype in values)

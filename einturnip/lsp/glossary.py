@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS
 from einturnip.ir.dtypes import DTYPES
 from einturnip.ir.functions import ELEMENTWISE
 
@@ -19,18 +20,6 @@ _KEYWORDS = {
     "and": "Both conditions hold.",
     "or": "One condition holds, or both.",
     "not": "The condition does not hold.",
-}
-_AGGREGATIONS = {
-    "sum": "`sum[i] X[i]`: the sum over i; 0 over an empty range. It takes the whole product after it.",
-    "prod": "`prod[i] X[i]`: the product over i; 1 over an empty range.",
-    "min": "`min[i] X[i]`: the minimum over i; inf over an empty range. `min(a, b)`: the smaller.",
-    "max": "`max[i] X[i]`: the maximum over i; -inf over an empty range. `max(a, b)`: the larger.",
-    "any": "`any[i] c[i]`: whether it holds for some i.",
-    "all": "`all[i] c[i]`: whether it holds for every i.",
-    "mean": "`mean[i] X[i]`: the mean over i; nan over an empty range.",
-    "logsumexp": "`logsumexp[i] X[i]`: log(sum[i] exp(X[i])), without overflow.",
-    "argmax": "`argmax[i] X[i]`: the first i with the maximal X; over several labels the flat index; -1 for none.",
-    "argmin": "`argmin[i] X[i]`: the first i with the minimal X; over several labels the flat index; -1 for none.",
 }
 _FUNCTIONS = {
     **{name: function.doc for name, function in ELEMENTWISE.items()},
@@ -63,7 +52,7 @@ def _dtype(name: str) -> str:
 
 GLOSSARY = {
     **_KEYWORDS,
-    **_AGGREGATIONS,
+    **{name: MONOIDS[name].about for name in AGGREGATIONS},
     **_FUNCTIONS,
     **_CONSTANTS,
     **{name: _dtype(name) for name in DTYPES},

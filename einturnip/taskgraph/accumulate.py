@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.expr.fold import carries_rounded_sums, rounds_off
+from einturnip.kernels.expr.fold import carries_rounded_sums
 from einturnip.tiling.types import Partitioning
 
 LIBRARY_TERMS = 256  # minimum terms that a library for matrix products adds before it adds their sum to the result
@@ -46,7 +46,7 @@ def _splits(space: Space, counts: Sequence[int]) -> bool:
     """
     if isinstance(space, Region):
         return carries_rounded_sums(space)
-    if space.aggregation is None or not rounds_off(space.aggregation):
+    if space.aggregation is None or not space.aggregation.rounds:
         return False
     product = contraction(space)
     if product is None or min(math.prod(space.bounds[p] for p in side) for side in (product.m, product.n)) == 1:

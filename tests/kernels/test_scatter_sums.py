@@ -17,7 +17,7 @@ from einturnip.kernels.select import prepare_code
 
 from .test_keys import segments
 
-CODES = [ScatterCode("sum", F32), ScatterCode("sum", F64), ScatterCode("sum", I64)]
+CODES = [ScatterCode("add", F32), ScatterCode("add", F64), ScatterCode("add", I64)]
 
 
 @pytest.fixture(params=["machine code", "NumPy"])

@@ -13,10 +13,10 @@ from typing import Any, assert_never
 import numpy as np
 
 from einturnip.core.errors import BindError, OutOfRange
-from einturnip.ir.aggregations import aggregation
+from einturnip.ir.aggregations import Lift, aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import apply, evaluate_einsum
+from einturnip.ir.reference import apply, evaluate_einsum, evaluate_scalar
 from einturnip.ir.scalar import OperandRef
 from einturnip.lang.program import (
     AccessExpr,
@@ -181,10 +181,17 @@ class _Statement:
 
     def _terms(self, expr: AggregateExpr) -> Array:
         """The values to aggregate, in the dtype in which they are multiplied and summed."""
-        wide = aggregation(expr.op, expr.body.dtype, expr.accumulator).state[0]
-        if expr.op in ("sum", "mean") and wide.is_inexact and expr.body.dtype.is_inexact:
-            return self._wide_product(expr.body, wide)
+        operator = aggregation(expr.op, expr.body.dtype, expr.accumulator)
+        wide, lift = operator.state[0], operator.row.lift
+        if lift is not None or operator.is_linear:
+            products = wide.is_inexact and expr.body.dtype.is_inexact
+            terms = self._wide_product(expr.body, wide) if products else self.value(expr.body)
+            return terms if lift is None else self._lifted(lift, _convert(terms, wide), wide)
         return self.value(expr.body)
+
+    @staticmethod
+    def _lifted(lift: Lift, terms: Array, dtype: DType) -> Array:
+        return evaluate_scalar(lift(OperandRef(0, dtype)), [terms], (), ())
 
     def _wide_product(self, expr: Expr, wide: DType) -> Array:
         """Multiply in the dtype of the sum: f16 contractions multiply and add in f32."""
@@ -225,7 +232,7 @@ class _Statement:
         value = operator.value
         einsum = Einsum(("k",), values.shape, 0, ((0,),), (value,), OperandRef(0, value), operator)
         (result,) = evaluate_einsum(einsum, [values])
-        if expr.op in ("argmax", "argmin") and len(values):
+        if operator.indexed and len(values):
             return np.flatnonzero(mask)[int(result)]
         return result
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from einturnip.eingraph.autodiff.access import InvertedAccess, ReadPosition, invert_access
-from einturnip.eingraph.autodiff.weights import FLAT, PointWeights
+from einturnip.eingraph.autodiff.weights import PointWeights
 from einturnip.eingraph.builder import LabelSpace, NodeDraft, StatementDrafts, Tensor
 from einturnip.eingraph.indices import as_index, inside, number, span
 from einturnip.ir.aggregations import Aggregation, aggregation
@@ -50,7 +50,7 @@ class AdjointTerm:
 def is_flat(einsum: Einsum) -> bool:
     """True for an einsum with derivative 0 everywhere: an integer or Boolean, or a flat aggregation."""
     operator = einsum.aggregation
-    return not einsum.dtype.is_inexact or (operator is not None and operator.op in FLAT)
+    return not einsum.dtype.is_inexact or (operator is not None and operator.row.slope is None)
 
 
 def contribution(

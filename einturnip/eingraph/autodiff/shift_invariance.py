@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from einturnip.eingraph.types import EinsumNode, Node
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.laws import BOUNDS
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
@@ -43,7 +42,7 @@ def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]]
     node = nodes[number]
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number not in users:
         return False
-    if node.einsum.aggregation is None or node.einsum.aggregation.op not in BOUNDS:
+    if node.einsum.aggregation is None or not node.einsum.aggregation.bounds:
         return False
     same = [k for k in users if k == number or _is_same(node, nodes[k])]
     known = {k: ShiftDegree(False, 1.0, tuple(range(len(node.shape)))) for k in same}
@@ -91,8 +90,7 @@ def _degree(node: Node, known: Mapping[int, ShiftDegree]) -> ShiftDegree:
     if len(labels) != 1 or not all(p < einsum.n_out for p in min(labels)):
         raise _OtherDependence
     operator = einsum.aggregation
-    folds = {True: {"sum", "mean"}, False: {"max", "min", "mean", "logsumexp"}}[found.scales]
-    if operator is not None and operator.op not in folds:
+    if operator is not None and not (operator.is_linear if found.scales else operator.row.shifts):
         raise _OtherDependence
     return ShiftDegree(found.scales, found.by, min(labels))
 

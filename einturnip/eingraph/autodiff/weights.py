@@ -1,7 +1,7 @@
 """Weights of the points of an aggregation in the adjoint of its result.
 
-sum: 1; mean: 1/n; prod: the product of the other points; max and min: equal shares for all points that attain it;
-logsumexp: the exponential of the point minus the result; pick: 1 for the selected point.
+The slope of the aggregation's row gives them, or names a rule: ``quotient``: 1/n for n points; ``others``: the product
+of the other points; ``shares``: equal shares for all points that attain the extremum.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from einturnip.ir.aggregations import Aggregation, aggregation
 from einturnip.ir.derivatives import compared, conjugate, recast
 from einturnip.ir.dtypes import I64, DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.functions import call
 from einturnip.ir.scalar import Scalar, ScalarConst
-from einturnip.ir.simplify import constant, converted, divided, selected, subtracted, times
-
-FLAT = frozenset({"any", "all", "argmax", "argmin"})
+from einturnip.ir.simplify import constant, converted, divided, selected, times
 
 
 class PointWeights:
@@ -30,7 +27,7 @@ class PointWeights:
     def __init__(self, space: LabelSpace, einsum: Einsum, join: Scalar, keys: Sequence[tuple[int, Scalar]]) -> None:
         self.space, self.einsum, self.join, self.keys = space, einsum, join, list(keys)
         self.out, self.bound = tuple(range(einsum.n_out)), tuple(einsum.aggregated)
-        self.is_pick = einsum.aggregation is not None and einsum.aggregation.op == "pick"
+        self.is_pick = einsum.aggregation is not None and einsum.aggregation.combine == "pick"
 
     def at_points(self, g: int | ScalarConst, value: int) -> Scalar:
         """The adjoint of the join at each point, before the selection by keys."""
@@ -38,20 +35,18 @@ class PointWeights:
         adjoint = self._at_points(g)
         if operator is None or self.is_pick:
             return adjoint
-        match operator.op:
-            case "sum":
-                found = adjoint
-            case "mean":
+        match operator.row.slope:
+            case "quotient":
                 found = self._mean(g)
-            case "max" | "min":
+            case "shares":
                 found = self._extremum(operator, g, value)
-            case "prod":
+            case "others":
                 found = self._product(operator, g)
-            case "logsumexp":
+            case None:
+                found = constant(0, operator.result)
+            case slope:
                 join = converted(self.join, operator.result)
-                found = times(adjoint, call("exp", subtracted(join, self._at_points(value))))
-            case op:
-                raise KeyError(op)
+                found = times(adjoint, conjugate(slope(join, self._at_points(value), self._count(operator))))
         return recast(found, operator.value)
 
     def _at_points(self, tensor: int | ScalarConst) -> Scalar:
@@ -79,6 +74,15 @@ class PointWeights:
 
     def _over_result(self, tensor: int | ScalarConst) -> Scalar:
         return tensor if isinstance(tensor, ScalarConst) else self.space.operand(tensor, self.out)
+
+    def _count(self, operator: Aggregation) -> Scalar:
+        """The number of points of the result, at each of them; 1 if the slope does not need it."""
+        if not operator.row.counts:
+            return constant(1, operator.result)
+        if not self.keys:
+            return constant(math.prod(self.space.bounds[p] for p in self.bound), operator.result)
+        counted = converted(self._folded("sum", ScalarConst(1, I64)), operator.result)
+        return self._at_points(self._stored(counted))
 
     def _mean(self, g: int | ScalarConst) -> Scalar:
         if not self.keys:

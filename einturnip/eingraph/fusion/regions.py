@@ -8,7 +8,7 @@ from math import isfinite, prod
 
 from einturnip.ir.dtypes import F32, F64, I64
 from einturnip.ir.einsum import Access, Einsum, labels_read, relabelled
-from einturnip.ir.laws import BOUNDS, LINEAR, LawFactor, LinearTerm, deviation_factor, exponent, factors, linear
+from einturnip.ir.laws import LawFactor, LinearTerm, deviation_factor, exponent, factors, linear
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarConst, labels_of, rewrite, slots_of, walk
 
@@ -193,7 +193,7 @@ class _Terms:
         if others or self._seen[m] or total is None or average is None:
             return None
         exact = all(op.state in ((F32,), (F64,)) and op.state == (op.result,) for op in (total, average))
-        exact = exact and total.op in LINEAR and average.op == "mean"
+        exact = exact and total.is_linear and average.is_mean
         bound = [{s.labels[p] for p in s.einsum.aggregated} for s in (step, mean)]
         own = [set(s.labels[: s.einsum.n_out]) for s in (step, mean)]
         if not exact or bound[0] != bound[1] or not own[1] <= own[0] or step.einsum.keys or mean.einsum.keys:
@@ -218,7 +218,7 @@ class _Terms:
         """The coefficient of each maximum or minimum in the exponents of a sum's terms."""
         aggregation = self.region.steps[k].einsum.aggregation
         assert aggregation is not None
-        if aggregation.op not in LINEAR or not aggregation.state[0].is_float:
+        if not aggregation.is_linear or not aggregation.state[0].is_float:
             return None
         total: dict[int, float] = {}
         for factor in factors(self._terms[k]):
@@ -244,7 +244,7 @@ class _Terms:
             step = self.region.steps[m]
             value = OperandRef(~m, step.einsum.dtype)
             aggregation = step.einsum.aggregation
-            sign = BOUNDS.get(aggregation.op if aggregation else "", 0)
+            sign = aggregation.bounds if aggregation else 0
             coefficient = form.terms.get(value, 0.0)
             if sign * coefficient >= 0 or self._seen[m] or not aggregation or not aggregation.finalize_is_identity:
                 return None

@@ -42,7 +42,7 @@ def _expanded(einsum: Einsum) -> list[NodeDraft] | None:
     """Drafts for a sum of squared differences whose sides each lack an output label; None for others."""
     difference = _squared(einsum.join)
     op = einsum.aggregation
-    if difference is None or op is None or op.op != "sum" or einsum.keys or op.state not in ((F32,), (F64,)):
+    if difference is None or op is None or not op.is_sum or einsum.keys or op.state not in ((F32,), (F64,)):
         return None
     if op.state != (op.result,) or not einsum.aggregated or not all(map(_is_operand, difference.arguments)):
         return None

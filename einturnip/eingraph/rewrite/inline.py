@@ -201,7 +201,7 @@ def _keeps_form(before: Einsum, after: Einsum) -> bool:
         indices = tuple(index for access in after.accesses for index in access if isinstance(index, Index))
         if any(index.clamped for index in indices):
             return False
-        picks = after.aggregation is not None and after.aggregation.op == "pick"
+        picks = after.aggregation is not None and after.aggregation.combine == "pick"
         alone = {key.label for key in after.keys}.isdisjoint(labels_read(indices))
         return not picks or (isinstance(after.join, OperandRef) and alone)
     if not _is_contraction(after):
@@ -229,7 +229,7 @@ def _is_cheap(expr: Scalar) -> bool:
 
 
 def _is_sum(einsum: Einsum) -> bool:
-    return einsum.aggregation is not None and einsum.aggregation.op in ("sum", "mean")
+    return einsum.aggregation is not None and einsum.aggregation.is_linear
 
 
 def _is_contraction(einsum: Einsum) -> bool:

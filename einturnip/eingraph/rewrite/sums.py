@@ -56,7 +56,7 @@ def _factor(einsum: Einsum, hints: Hints, memory_nbytes: int | None) -> list[Nod
     space.tiles, space.device = dict(hints.tiles), hints.device
     join = space.substitute(einsum.join, einsum.accesses, range(len(einsum.accesses)))
     work = _Sum(space, join, range(einsum.n_out), einsum.aggregated)
-    if operator.op == "mean":
+    if operator.is_mean:
         work.alpha = work.alpha / prod(einsum.bounds[einsum.n_out :])
     limit = None if memory_nbytes is None else max(1, memory_nbytes // operator.value.itemsize)
     if not (work.is_worthwhile() and isfinite(work.alpha)):
@@ -71,7 +71,7 @@ def _is_linear(operator: Aggregation) -> bool:
     value = operator.value
     if operator.state[0] != value:
         return False
-    return (operator.op == "sum" and value.kind != "b") or (operator.op == "mean" and value.is_inexact)
+    return (operator.is_sum and value.kind != "b") or (operator.is_mean and value.is_inexact)
 
 
 def _holders(groups: Iterable[Labels]) -> Counter[int]:

@@ -17,7 +17,6 @@ from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, 
 from einturnip.kernels.cuda.elementwise import local
 from einturnip.kernels.cuda.scalars import ScalarWriter
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
 THREADS = 256
@@ -139,7 +138,7 @@ def _fold(made: KernelArguments, einsum: Einsum) -> str:
     lines += ["if (in_range && points) {", "  const i64 stride = down * g.param[3];"]
     lines.append("  const i64 begin = blockIdx.y * (i64)down + mine;")
     lines += ["  " + line for line in _odometer(walked)]
-    lines += ["  " + line for line in _walk(state, rounds_off(aggregation), made, einsum, walked)]
+    lines += ["  " + line for line in _walk(state, aggregation.rounds, made, einsum, walked)]
     lines += ["}", "combine_threads(f, s, shared, thread, step, mine, down);", "if (in_range && mine == 0) {"]
     lines += ["  if (g.param[3] > 1) {"]
     lines += [f"    (({state}*)h.workspace)[blockIdx.y * ({product(out)}) + number] = s;", "  } else {"]
@@ -233,7 +232,7 @@ def point(made: KernelArguments, einsum: Einsum, name: str, skip: str = "break")
             lines.append(f"  const i64 l{p} = {value} - h.origin[{p}];")
             lines.append(f"  if (l{p} < 0 || l{p} >= g.extent[{p}]) {skip};")
     value = writer.value(einsum.join, states.value_type(aggregation))
-    flat = flat_index(einsum) if aggregation.op in ("argmax", "argmin") else "0"
+    flat = flat_index(einsum) if aggregation.indexed else "0"
     return [*lines, *["  " + line for line in writer.lines], f"  {name}.fold(f, {value}, {flat});", "} while (0);"]
 
 

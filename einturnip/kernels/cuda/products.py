@@ -24,7 +24,6 @@ from einturnip.kernels.cuda.folding import grids as fold_grids
 from einturnip.kernels.cuda.folding import workspace as fold_workspace
 from einturnip.kernels.cuda.scalars import ScalarWriter, ctype
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
 TILE, DEPTH, SIDE = 64, 16, 4
@@ -172,12 +171,12 @@ class _Product:
         """Whether to add partial sums of _TERMS terms: for long folds in which each addition rounds."""
         e = self.einsum
         assert e.aggregation is not None
-        return rounds_off(e.aggregation) and math.prod(e.bounds[p] for p in self.sides.folded) > 2 * _TERMS
+        return e.aggregation.rounds and math.prod(e.bounds[p] for p in self.sides.folded) > 2 * _TERMS
 
     @property
     def _argued(self) -> bool:
         assert self.einsum.aggregation is not None
-        return self.einsum.aggregation.op in ("argmax", "argmin")
+        return self.einsum.aggregation.indexed
 
     def _shared(self) -> list[str]:
         lines = ["__shared__ unsigned seen;"]

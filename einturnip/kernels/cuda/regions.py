@@ -34,7 +34,6 @@ from einturnip.kernels.cuda.region_parts import (
 )
 from einturnip.kernels.cuda.scalars import ScalarWriter, ctype, literal
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
 
@@ -174,7 +173,7 @@ class RegionCode:
     def _is_compensated(self, k: int) -> bool:
         """True for a sum whose rounding errors are added up separately."""
         aggregation = self.region.steps[k].einsum.aggregation
-        return aggregation is not None and aggregation.op in ("sum", "mean") and rounds_off(aggregation)
+        return aggregation is not None and aggregation.combine == "add" and aggregation.rounds
 
     def _components(self, tensors: Sequence[TileArgument], k: int) -> Sequence[TileArgument]:
         begin = 0
@@ -235,7 +234,7 @@ class RegionCode:
                 body.append(f"  if (l{p} < 0 || l{p} >= g.extent[{p}]) break;")
         value = writer.value(e.join, states.value_type(e.aggregation))
         flat = "0"
-        if e.aggregation.op in ("argmax", "argmin"):
+        if e.aggregation.indexed:
             flat = "(i64)0"
             for p in (step.labels[q] for q in e.aggregated):
                 flat = f"({flat} * g.bound[{p}] + h.origin[{p}] + l{p})"
@@ -286,7 +285,7 @@ class RegionCode:
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
         at = self.parts.index(labels)
-        rounds, kind = rounds_off(aggregation), states.state_type(aggregation)
+        rounds, kind = aggregation.rounds, states.state_type(aggregation)
         error = [f"e{k}[{at}]"] if self._is_compensated(k) else []
         lines = [f"{kind} s = s{k}[{at}];", *([f"{kind} p;", "p.clear();"] if rounds else [])]
         if k in rescaling_steps(region):

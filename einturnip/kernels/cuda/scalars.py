@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
 
+from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import BOOL, F32, F64, I64, DType, promote
 from einturnip.ir.functions import ELEMENTWISE
 from einturnip.ir.scalar import ARITHMETIC, LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
@@ -154,3 +155,22 @@ class ScalarWriter:
             self._names[key] = f"{self.prefix}{len(self._names)}"
             self.lines.append(f"const {kind} {self._names[key]} = {text};")
         return self._names[key]
+
+
+def nested(expr: Scalar, operands: Sequence[str]) -> str:
+    """Return an expression as one C++ expression; f16 and bf16 do not occur in it."""
+    match expr:
+        case ScalarConst(value, dtype):
+            return literal(value, dtype)
+        case OperandRef(slot, _):
+            return operands[slot]
+        case ScalarCast(argument, dtype):
+            return f"to<{ctype(dtype)}>(f, {nested(argument, operands)})"
+        case ScalarCall("where", (condition, yes, no), _):
+            return f"({' '.join((nested(condition, operands), '?', nested(yes, operands), ':', nested(no, operands)))})"
+        case ScalarCall(op, arguments, _):
+            return f"ein::{_RESERVED.get(op, op)}(f, {', '.join(nested(a, operands) for a in arguments)})"
+        case LabelValue():
+            raise InternalError("the result of a state depends on a label")
+        case _:
+            assert_never(expr)

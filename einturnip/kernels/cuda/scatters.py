@@ -31,7 +31,6 @@ from einturnip.kernels.cuda.folding import grids as fold_grids
 from einturnip.kernels.cuda.folding import workspace as fold_workspace
 from einturnip.kernels.cuda.scalars import ScalarWriter
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
 
 _MIN_GROUPS, _MIN_ROWS = 16, 1024  # below these, the general fold is used
@@ -158,7 +157,7 @@ def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
 def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
     """Return statements that fold one value of a group; with blocked summation if each addition rounds."""
     assert einsum.aggregation is not None
-    if not rounds_off(einsum.aggregation):
+    if not einsum.aggregation.rounds:
         return point(made, einsum, "s")
     return [
         "{",
@@ -178,7 +177,7 @@ def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
 def _rest(einsum: Einsum) -> list[str]:
     """Return statements that combine the last, incomplete partial states."""
     assert einsum.aggregation is not None
-    return ["block.combine(f, part);", "s.combine(f, block);"] if rounds_off(einsum.aggregation) else []
+    return ["block.combine(f, part);", "s.combine(f, block);"] if einsum.aggregation.rounds else []
 
 
 def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
@@ -189,7 +188,7 @@ def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
     inner = [p for p in looped_labels(einsum) if p not in found.rows]
     lines = [*thread_lines(state), *decode("rest", out), "const bool in_range = rest == 0;"]
     lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (in_range) {", "  i64 group = 0;"]
-    if rounds_off(aggregation):
+    if aggregation.rounds:
         lines += [f"  {state} part, block;", "  part.clear();", "  block.clear();", "  i64 folded = 0;"]
     lines += [f"  group = group * g.extent[{p}] + l{p};" for p in found.groups]
     lines += ["  const i64 end = first_not_less(source, n, group + 1);"]

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from einturnip.ir.aggregations import Aggregation
-from einturnip.ir.dtypes import DType
+from einturnip.ir.dtypes import I64, DType
+from einturnip.ir.scalar import OperandRef, ScalarCast
 from einturnip.kernels.cuda.arguments import Place, TileArgument, product
-from einturnip.kernels.cuda.scalars import ctype
+from einturnip.kernels.cuda.scalars import ctype, nested
 
-_NAMES = {"sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "logsumexp": "LogSumExp"}
+_TYPES = {
+    "add": "Sum<{s}>",
+    "mul": "Prod<{s}>",
+    "max": "Max<{s}>",
+    "min": "Min<{s}>",
+    "or": "Any",
+    "and": "All",
+    "first_max": "Best<{s}, true>",
+    "first_min": "Best<{s}, false>",
+    "log_add": "LogSumExp<{s}>",
+    "pick": "Pick<{s}>",
+}
 
 
 def value_type(aggregation: Aggregation) -> DType:
@@ -19,23 +31,13 @@ def value_type(aggregation: Aggregation) -> DType:
 
 def state_type(aggregation: Aggregation) -> str:
     """Return the C++ type of a state in registers."""
-    s = ctype(value_type(aggregation))
-    match aggregation.op:
-        case "any" | "all":
-            return aggregation.op.capitalize()
-        case "argmax" | "argmin":
-            return f"Best<{s}, {'true' if aggregation.op == 'argmax' else 'false'}>"
-        case "pick":
-            return f"Pick<{s}>"
-        case "mean" if len(aggregation.state) == 2:
-            return f"Counted<{s}>"
-        case op:
-            return f"{_NAMES[op]}<{s}>"
+    counted = aggregation.combine == "add" and len(aggregation.state) == 2
+    return ("Counted<{s}>" if counted else _TYPES[aggregation.combine]).format(s=ctype(value_type(aggregation)))
 
 
 def state_nbytes(aggregation: Aggregation) -> int:
     """Return an upper bound of the size of the state's C++ type."""
-    both = value_type(aggregation).itemsize + (8 if len(aggregation.state) > 1 or aggregation.op == "pick" else 0)
+    both = value_type(aggregation).itemsize + (8 if len(aggregation.state) > 1 or aggregation.combine == "pick" else 0)
     return 8 if both <= 8 else 16 if both <= 16 else 32
 
 
@@ -44,7 +46,7 @@ def load_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgume
     lines = [f"{state_type(aggregation)} {name};"]
     for field, tensor, dtype in zip("ab", tensors, _registers(aggregation), strict=False):
         lines.append(f"{name}.{field} = to<{ctype(dtype)}>(f, {tensor.load(at)});")
-    return [*lines, f"{name}.hit = is_nonzero({name}.a);"] if aggregation.op == "pick" else lines
+    return [*lines, f"{name}.hit = is_nonzero({name}.a);"] if aggregation.combine == "pick" else lines
 
 
 def store_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:
@@ -76,16 +78,14 @@ def _registers(aggregation: Aggregation) -> tuple[DType, ...]:
 
 def finalized(aggregation: Aggregation, name: str, aggregated: Sequence[int], result: DType) -> str:
     """Return C++ for the result of a state, converted to the dtype ``result``."""
-    wide = value_type(aggregation)
-    s = ctype(wide)
-    match aggregation.op:
-        case "argmax" | "argmin":
-            return f"to<{ctype(result)}>(f, {name}.b)"
-        case "mean":
-            points = f"{name}.b" if len(aggregation.state) == 2 else f"({product(aggregated, 'bound')})"
-            made = f"ein::div(f, {name}.a, to<{s}>(f, {points}))"
-        case "logsumexp":
-            made = f"({name}.b == 0 ? {name}.a : {name}.a + log_({name}.b))"
-        case _:
-            made = f"{name}.a"
+    finalize, first = aggregation.row.finalize, value_type(aggregation)
+    if finalize is None:
+        made = f"{name}.a"
+    elif aggregation.combine == "log_add":  # sets no flag for the logarithm of an empty sum
+        made = f"({name}.b == 0 ? {name}.a : {name}.a + log_({name}.b))"
+    else:
+        counted = aggregation.row.counts and len(aggregation.state) == 2
+        state = tuple(OperandRef(k, dtype) for k, dtype in enumerate(_registers(aggregation)))
+        leaves = [f"{name}.a", f"{name}.b", f"{name}.b" if counted else f"({product(aggregated, 'bound')})"]
+        made = nested(finalize(state, ScalarCast(OperandRef(2, I64), first)), leaves)
     return f"to<{ctype(result)}>(f, {made})"

@@ -9,47 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.core.errors import InternalError
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import BOOL, F32, I64, U16, U32, U64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
+from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.graph import PrimitiveGraph
+from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.primitives import BLOCK_LENGTH, Array, copy, first_along, flat_arg, reduction, summed
 
+# The ufuncs of the combinations of one component, and of the sums' counts.
 FOLDS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "mean": np.add,
-    "prod": np.multiply,
+    "add": np.add,
+    "mul": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
+    "or": np.logical_or,
+    "and": np.logical_and,
 }
-
-
-def identity(aggregation: Aggregation) -> tuple[complex, ...]:
-    """Return the state of an empty range, one number for each component."""
-    state = aggregation.state[0]
-    match aggregation.op:
-        case "prod" | "all":
-            return (1,)
-        case "max" | "min" | "argmax" | "argmin":
-            extreme = _extreme(state, least=aggregation.op in ("max", "argmax"))
-            return (extreme, -1) if len(aggregation.state) > 1 else (extreme,)
-        case "logsumexp":
-            return (-math.inf, 0)
-        case _:
-            return (0,) * len(aggregation.state)
-
-
-def _extreme(dtype: DType, least: bool) -> complex:
-    if dtype.kind == "b":
-        return not least
-    if dtype.is_integer:
-        info = np.iinfo(dtype.numpy)
-        return int(info.min if least else info.max)
-    return -math.inf if least else math.inf
 
 
 def value_type(aggregation: Aggregation) -> DType:
@@ -62,26 +41,21 @@ def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, s
     aggregation = einsum.aggregation
     assert aggregation is not None
     axes = assembler.space.axes(einsum.aggregated)
-    match aggregation.op:
-        case "argmax" | "argmin":
+    match aggregation.combine:
+        case "first_max" | "first_min":
             _fold_index(assembler, section, einsum, value, state)
-        case "logsumexp":
+        case "log_add":
             _fold_logsumexp(assembler, section, einsum, value, state)
-        case "sum" | "mean" if axes and value_type(aggregation).is_inexact:
+        case "add" if axes and value_type(aggregation).is_inexact:
             add_up(assembler, section, einsum.aggregated, value, state[0])
         case op:
             assembler.step(section, reduction(FOLDS[op], axes), (value,), state[0])
 
 
-def rounds_off(aggregation: Aggregation) -> bool:
-    """Return whether each value added rounds, so that long folds need blocks of partial results."""
-    return aggregation.op in ("sum", "mean", "logsumexp") and value_type(aggregation).is_inexact
-
-
 def carries_rounded_sums(region: Region) -> bool:
     """Return whether a region carries a fold in which each value added rounds."""
     folds = [region.steps[k].einsum.aggregation for k in region.carried]
-    return any(aggregation is not None and rounds_off(aggregation) for aggregation in folds)
+    return any(aggregation is not None and aggregation.rounds for aggregation in folds)
 
 
 def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:
@@ -120,7 +94,7 @@ def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, 
     aggregation = einsum.aggregation
     assert aggregation is not None
     space, out = assembler.space, range(einsum.n_out)
-    greatest = aggregation.op == "argmax"
+    greatest = aggregation.combine == "first_max"
     axes = space.axes(einsum.aggregated)
     extremum = reduction(np.maximum if greatest else np.minimum, axes)
     assembler.step(section, extremum, (value,), state[0])
@@ -169,16 +143,16 @@ def combine(assembler: Assembler, section: int, einsum: Einsum, state: Sequence[
     """Emit steps that fold one state into another."""
     aggregation = einsum.aggregation
     assert aggregation is not None
-    if aggregation.op in FOLDS:
+    if aggregation.combine in FOLDS:
         for register, added in zip(state, part, strict=True):
-            assembler.step(section, FOLDS[aggregation.op], (register, added), register)
+            assembler.step(section, FOLDS[aggregation.combine], (register, added), register)
         return
     out, graph = range(einsum.n_out), PrimitiveGraph()
     mine = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]
     other = [graph.input(r, d, out) for r, d in zip(part, aggregation.state, strict=True)]
-    if aggregation.op == "logsumexp":
+    if aggregation.combine == "log_add":
         roots = _combine_logsumexp(graph, mine, other, aggregation.state[0])
-    elif aggregation.op == "pick":  # at most one state has a value; the others are 0
+    elif aggregation.combine == "pick":  # at most one state has a value; the others are 0
         zero = graph.number(0, aggregation.state[0])
         roots = [graph.select(graph.apply("not_equal", other[0], zero, dtype=BOOL), other[0], mine[0])]
     else:
@@ -209,7 +183,7 @@ def _prefer(graph: PrimitiveGraph, aggregation: Aggregation, a: list[int], b: li
         return graph.apply(op, x, y, dtype=BOOL)
 
     nan = [test("not_equal", x[0], x[0]) for x in (a, b)]
-    better = test("greater" if aggregation.op == "argmax" else "less", b[0], a[0])
+    better = test("greater" if aggregation.combine == "first_max" else "less", b[0], a[0])
     better = test("logical_and", better, graph.apply("logical_not", nan[0]))
     better = test("logical_or", better, test("greater", nan[1], nan[0]))
     equal = test("logical_or", test("equal", a[0], b[0]), test("logical_and", *nan))
@@ -224,19 +198,21 @@ def finalized(graph: PrimitiveGraph, einsum: Einsum, state: Sequence[int]) -> in
     aggregation = einsum.aggregation
     if aggregation is None:
         return state[0]
-    dtype = aggregation.state[0]
-    match aggregation.op:
-        case "argmax" | "argmin":
-            result = state[1]
-        case "mean":
-            points = graph.number(math.prod(einsum.bounds[einsum.n_out :]), dtype)
-            if len(state) == 2:
-                points = graph.convert(state[1], dtype)
-            result = graph.apply("true_divide", state[0], points)
-        case "logsumexp":
-            zero, one = graph.number(0, dtype), graph.number(1, dtype)
-            positive = graph.select(graph.apply("equal", state[1], zero, dtype=BOOL), one, state[1])
-            result = graph.apply("add", state[0], graph.apply("log", positive))
-        case _:
-            result = state[0]
+    result = lower(graph, aggregation.finished(einsum.bounds[einsum.n_out :]), _StateLeaves(state))
     return graph.convert(result, aggregation.result)
+
+
+class _StateLeaves:
+    """The components of a state as operands."""
+
+    def __init__(self, state: Sequence[int]) -> None:
+        self.state = state
+
+    def operand(self, slot: int) -> int:
+        return self.state[slot]
+
+    def label(self, position: int) -> int:
+        raise InternalError("the result of a state depends on a label")
+
+    def guarded(self, expr: Scalar) -> int | None:
+        return None

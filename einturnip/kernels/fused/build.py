@@ -18,7 +18,6 @@ from einturnip.core.errors import InternalError
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, F16, DType
 from einturnip.ir.einsum import Access, Einsum, relabelled
-from einturnip.ir.reference import identity
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import (
     OperandRef,
@@ -361,7 +360,7 @@ class BlockProgramBuilder:
         axis = folded_axis(einsum, extents) if isinstance(einsum.join, OperandRef) and folds_rows(step) else None
         if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
             m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
-            ufunc = FOLDS[einsum.aggregation.op]
+            ufunc = FOLDS[einsum.aggregation.combine]
             ones = _ones(summed_at_once(n), einsum.dtype) if ufunc is np.add else None
             shape = (m, n) if axis else (n, m)
             self.actions.append(FoldMatrix(k, reads[0], shape, axis, ufunc, ones, self.layout.sums[k]))
@@ -377,7 +376,7 @@ class BlockProgramBuilder:
         if active:
             self.actions.append(TrackExtremum(k, shape, wide, offsets[0]))
             self._fold(k, step, variant)
-        nothing = np.asarray(identity(aggregation)[0]).astype(wide)
+        nothing = np.asarray(aggregation.identity[0]).astype(wide)
         sums = tuple(
             (r.step, r.coefficient, broadcast_axes(region.steps[r.step], step)) for r in region.rescales if r.of == k
         )

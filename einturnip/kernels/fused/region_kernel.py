@@ -13,7 +13,6 @@ import numpy as np
 from einturnip.core.errors import InternalError
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import identity
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.blas.contraction import ContractionKernel
@@ -358,7 +357,7 @@ class RegionKernel(PreparableKernel):
 def _identities(einsum: Einsum) -> tuple[Array, ...]:
     aggregation = einsum.aggregation
     assert aggregation is not None
-    return tuple(number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True))
+    return tuple(number(v, d) for v, d in zip(aggregation.identity, aggregation.state, strict=True))
 
 
 def step_flops(region: Region, k: int, extents: Sequence[int]) -> int:

@@ -125,7 +125,7 @@ def rounded(n: int) -> int:
 def folds_rows(step: RegionStep) -> bool:
     """Return True for folds in f32 or f64 that can run as folds of a matrix's rows."""
     aggregation = step.einsum.aggregation
-    if aggregation is None or aggregation.op not in ("sum", "mean", "max", "min") or step.einsum.keys:
+    if aggregation is None or aggregation.combine not in ("add", "max", "min") or step.einsum.keys:
         return False
     return aggregation.value in (F32, F64) and aggregation.value == aggregation.state[0]
 

@@ -8,24 +8,19 @@ import numpy as np
 
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DType
-from einturnip.kernels.expr.fold import identity, value_type
+from einturnip.kernels.expr.fold import value_type
 from einturnip.kernels.llvm.functions import MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 from einturnip.kernels.llvm.primitives import extremum
 
 State = tuple[IrValue, ...]
-# Folding a value twice changes nothing, so an interrupted fold can start again.
-IDEMPOTENT = frozenset({"max", "min", "any", "all", "argmax", "argmin"})
-INDEXED = frozenset({"argmax", "argmin"})  # the state includes the index of its value
-COUNTING = INDEXED | {"mean"}  # the result depends on the sizes of the aggregated labels
-KNOWN = frozenset({"sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp"})
 
 
 class VectorFold:
     """One aggregation over vectors or scalars."""
 
     def __init__(self, code: IrBuilder, aggregation: Aggregation) -> None:
-        self.code, self.aggregation, self.op = code, aggregation, aggregation.op
+        self.code, self.aggregation, self.op = code, aggregation, aggregation.combine
         self.dtype = value_type(aggregation)
 
     @property
@@ -36,11 +31,11 @@ class VectorFold:
     @property
     def indexed(self) -> bool:
         """Whether the state includes the index of its value."""
-        return self.op in INDEXED
+        return self.aggregation.indexed
 
     def empty(self, width: int) -> State:
         """Return the state of an empty range."""
-        numbers = identity(self.aggregation)
+        numbers = self.aggregation.identity
         return tuple(
             self.code.constant(float(n.real) if d.is_float else int(n.real), element(d), width)
             for n, d in zip(numbers, self.dtypes, strict=True)
@@ -48,7 +43,7 @@ class VectorFold:
 
     def step(self, state: State, x: IrValue, index: IrValue | None) -> State:
         """Add one value in each lane."""
-        if self.op == "logsumexp":
+        if self.op == "log_add":
             return self._log_step(state, x)
         if self.indexed:
             assert index is not None
@@ -57,7 +52,7 @@ class VectorFold:
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two ranges."""
-        if self.op == "logsumexp":
+        if self.op == "log_add":
             return self._log_combine(a, b)
         if self.indexed:
             take = self._prefers(a, b)
@@ -67,25 +62,21 @@ class VectorFold:
     def _one(self, a: IrValue, b: IrValue, careful: bool = False) -> IrValue:
         code, is_float = self.code, self.dtype.is_float
         match self.op:
-            case "sum" | "mean":
-                return code.binary("fadd" if is_float else "add", a, b)
-            case "prod":
-                return code.binary("fmul" if is_float else "mul", a, b)
+            case "add" | "mul":
+                return code.binary(f"f{self.op}" if is_float else self.op, a, b)
             case "max" | "min":
                 if self.dtype.kind == "b":
                     return code.binary("or" if self.op == "max" else "and", a, b)
                 return extremum(code, self.op == "max", a, b, self.dtype, careful)
-            case "any":
-                return code.binary("or", a, b)
-            case "all":
-                return code.binary("and", a, b)
+            case "or" | "and":
+                return code.binary(self.op, a, b)
         raise KeyError(self.op)
 
     # --- argmax and argmin --------------------------------------------------------------------------------------------
 
     def _beats(self, a: IrValue, b: IrValue) -> IrValue:
         """Return whether b is better than a; NaN is best."""
-        code, greatest = self.code, self.op == "argmax"
+        code, greatest = self.code, self.op == "first_max"
         if not self.dtype.is_float:
             sign = "s" if self.dtype.kind == "i" else "u"
             return code.compare(f"icmp {sign}{'gt' if greatest else 'lt'}", b, a)

@@ -9,12 +9,11 @@ from functools import lru_cache
 from einturnip.ir.dtypes import F32, I64, DType
 from einturnip.ir.einsum import Einsum, labels_read
 from einturnip.ir.scalar import Scalar
-from einturnip.kernels.expr.fold import finalized, rounds_off, value_type
+from einturnip.kernels.expr.fold import finalized, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
-from einturnip.kernels.llvm import folds
 from einturnip.kernels.llvm.block_sizes import block_sizes
 from einturnip.kernels.llvm.pack_plan import PackPlan, is_smooth, packed
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
@@ -23,7 +22,6 @@ from einturnip.kernels.protocol import Mode
 STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
 _MAX_NODES = 160  # of a join's graph; NumPy computes larger joins
 _MIN_VECTOR = 8  # minimum points along the vector label
-_SIMPLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 _SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
 _MIN_SWEPT = 256  # minimum outputs in a row for a sweep
 _MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
@@ -104,7 +102,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
         return None
     if einsum.keys or not all(map(is_affine, einsum.accesses)):
         return None
-    if aggregation is not None and aggregation.op not in folds.KNOWN:
+    if aggregation is not None and aggregation.combine == "pick":
         return None
     graph, root = _join(einsum, mode)
     if graph is None or len(graph.nodes) > _MAX_NODES or not all(is_known(graph, node) for node in graph.nodes):
@@ -126,8 +124,9 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
     compares = any(node.op in COMPARING for node in graph.nodes)
     folding = aggregation is not None and mode != "finalize"
-    compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
-    repeatable = mode != "accumulate" or aggregation is None or aggregation.op in folds.IDEMPOTENT
+    if folding and aggregation is not None:
+        compares = compares or aggregation.idempotent or aggregation.combine == "log_add"
+    repeatable = mode != "accumulate" or aggregation is None or aggregation.idempotent
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
     if packing is not None:
         tile = (packing.row, packing.height), (vector, 1)
@@ -143,7 +142,8 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
 
 def without_extents(einsum: Einsum) -> Einsum:
     """Return an einsum of size 0, except along labels whose values the aggregation counts."""
-    counts = einsum.aggregation is not None and einsum.aggregation.op in folds.COUNTING
+    aggregation = einsum.aggregation
+    counts = aggregation is not None and (aggregation.indexed or aggregation.row.counts)
     bounds = tuple(n if counts and p in einsum.aggregated else 0 for p, n in enumerate(einsum.bounds))
     return replace(einsum, labels=("",) * len(einsum.labels), bounds=bounds, shapes=())
 
@@ -159,7 +159,7 @@ def _blocks_of_sums(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the sizes of blocks of partial sums, in steps, of each aggregated label in loop order."""
     labels = walked(einsum, vector)
-    if einsum.aggregation is None or not rounds_off(einsum.aggregation):
+    if einsum.aggregation is None or not einsum.aggregation.rounds:
         return ((),) * len(labels)
     lanes = {p: n * (width if p == vector else 1) for p, n in tile}
     return tuple(block_sizes([-(-einsum.bounds[p] // lanes.get(p, 1)) for p in labels]))
@@ -235,9 +235,7 @@ def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector
 def _is_simple(einsum: Einsum) -> bool:
     """Return whether the partial result of a fold has the result's own type and meaning."""
     aggregation = einsum.aggregation
-    if aggregation is None or aggregation.op not in _SIMPLE:
-        return False
-    if not aggregation.finalize_is_identity or len(aggregation.state) > 1:
+    if aggregation is None or aggregation.combine == "pick" or not aggregation.finalize_is_identity:
         return False
     return aggregation.state[0] == value_type(aggregation) == einsum.dtype
 
@@ -247,7 +245,7 @@ def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...
     aggregation = einsum.aggregation
     if mode == "finalize" or aggregation is None:
         return ((vector, 1),)
-    heavy = aggregation.op in ("logsumexp", "argmax", "argmin")
+    heavy = len(aggregation.state) > 1
     outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= 4]
     reused = [p for p in outputs if any(p not in labels_read(a) for a in einsum.accesses if a)]
     reused = sorted(reused, key=lambda p: -einsum.bounds[p])

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Access, Einsum, labels_read
 from einturnip.kernels.expr.assemble import reachable_nodes
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.window import terms
 from einturnip.kernels.llvm import processor
@@ -85,7 +84,7 @@ def packed(einsum: Einsum, graph: PrimitiveGraph, root: int) -> PackPlan | None:
     """Return how an einsum's operands are packed; None if too few points share them."""
     column, bounds = einsum.n_out - 1, einsum.bounds
     folded = range(einsum.n_out, len(bounds))
-    rounded = einsum.aggregation is not None and rounds_off(einsum.aggregation)
+    rounded = einsum.aggregation is not None and einsum.aggregation.rounds
     if rounded and math.prod(bounds[p] for p in folded) > _MAX_ROUNDED * CHUNK:
         return None
     if column < 1 or not folded or einsum.keys or bounds[column] < _MIN_COLUMNS:

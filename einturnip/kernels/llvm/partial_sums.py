@@ -48,7 +48,7 @@ class ScatterCode:
     @property
     def spills(self) -> bool:
         """Whether it can use a table of partial sums."""
-        return self.op == "sum" and self.dtype.is_float
+        return self.op == "add" and self.dtype.is_float
 
 
 @dataclass(frozen=True, slots=True)

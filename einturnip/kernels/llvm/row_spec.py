@@ -16,7 +16,6 @@ from einturnip.ir.dtypes import F32, F64, DType
 from einturnip.ir.einsum import Access, Einsum, labels_read
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.assemble import reachable_nodes
-from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
@@ -26,7 +25,7 @@ from einturnip.kernels.llvm.primitives import COMPARING, is_known
 
 MAX_NODES = 240
 _MIN_VECTOR = 8
-_FOLDS = frozenset({"sum", "mean", "prod", "max", "min"})
+_FOLDS = frozenset({"add", "mul", "max", "min"})
 _HEAVY = frozenset({"exp", "exp_quiet", "expm1", "log", "log1p", "tanh"})
 
 
@@ -188,7 +187,7 @@ def _is_possible(spec: RowSpec, member: RowMember) -> bool:
     if e.keys or e.dtype not in (F32, F64) or not all(map(is_affine, e.accesses)):
         return False
     a = e.aggregation
-    return a is None or (a.op in _FOLDS and a.value == a.result == e.dtype and a.state[0] == e.dtype)
+    return a is None or (a.combine in _FOLDS and a.value == a.result == e.dtype and a.state[0] == e.dtype)
 
 
 def _used(spec: RowSpec) -> Iterator[int]:
@@ -282,7 +281,7 @@ def _in_blocks(
     aggregations = [spec.members[k].einsum.aggregation for k in stage.folds]
     steps = {p: width * unrolled if p == stage.vector else 1 for p in stage.inner}
     sizes: list[tuple[int, ...]] = [()] * len(steps)
-    if any(a is not None and rounds_off(a) for a in aggregations):
+    if any(a is not None and a.rounds for a in aggregations):
         sizes = block_sizes([-(-spec.bounds[p] // n) for p, n in steps.items()])
     return replace(stage, unrolled=unrolled, blocks=tuple(sizes))
 

@@ -29,12 +29,11 @@ from einturnip.kernels.llvm.partial_sums import (
 from einturnip.kernels.llvm.primitives import extremum
 
 _AHEAD = 8  # rows whose targets are prefetched
-_KNOWN = frozenset({"sum", "prod", "max", "min"})
+_KNOWN = frozenset({"add", "mul", "max", "min"})
 
 
 def scatterer(op: str, dtype: DType) -> ScatterCode | None:
     """Return the code for an aggregation's first component; None if NumPy computes it."""
-    op = "sum" if op == "mean" else op
     known = op in _KNOWN and (dtype.is_integer or dtype.name in ("f32", "f64"))
     return ScatterCode(op, dtype) if known else None
 
@@ -138,8 +137,7 @@ class _Scatter(TableFunction):
     def _one(self, a: IrValue, b: IrValue) -> IrValue:
         if self.op in ("max", "min"):
             return extremum(self, self.op == "max", a, b, self.dtype, careful=True)
-        name = {"sum": "add", "prod": "mul"}[self.op]
-        return self.binary(f"f{name}" if self.dtype.is_float else name, a, b)
+        return self.binary(f"f{self.op}" if self.dtype.is_float else self.op, a, b)
 
     def _alone(self, r: IrValue, place: IrValue) -> None:
         self._fold(self._of_state(place), self._values(r))

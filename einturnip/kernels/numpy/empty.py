@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from einturnip.ir.einsum import Einsum
-from einturnip.kernels.expr.fold import identity
+from einturnip.ir.reference import finalize_state, identity_state
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall
@@ -41,14 +40,11 @@ def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["full"
     """Compile the kernel of a tile without points along its aggregated labels."""
     aggregation = einsum.aggregation
     assert aggregation is not None
-    values = [number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True)]
+    values = [number(v, d) for v, d in zip(aggregation.identity, aggregation.state, strict=True)]
     if mode == "accumulate":
         return FillKernel(tuple(values), always=False)
-    result = values[-1] if aggregation.op in ("argmax", "argmin") else values[0]
-    status = 0
-    if aggregation.op == "mean" and not math.prod(einsum.bounds[einsum.n_out :]):
-        result, status = number(math.nan, aggregation.result), INVALID
-    return FillKernel((number(result.item(), aggregation.result),), always=True, status=status)
+    result = finalize_state(einsum, identity_state(einsum, ()))
+    return FillKernel((result,), always=True, status=INVALID if np.isnan(result) else 0)
 
 
 NOTHING = FillKernel((), always=False)

@@ -12,7 +12,7 @@ from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import BOOL, C64, F32, F64, I64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
-from einturnip.kernels.expr.fold import FOLDS, identity
+from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array, copy, reduction
 from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
@@ -103,9 +103,9 @@ def compile_keyed(
         if not whole or aggregation.finalize_is_identity:
             return fold
         return FinalizedKernel(fold, compile_finalize(einsum, extents), (extents[: einsum.n_out], aggregation.state))
-    if aggregation.op == "pick":
+    if aggregation.combine == "pick":
         return compile_pick(einsum, extents)
-    if aggregation.op in ("argmax", "argmin", "mean"):
+    if aggregation.indexed or aggregation.row.counts:
         raise InternalError(f"{aggregation.op} over a label whose index is data")
     return compile_reduce(einsum, extents, mode == "full")
 
@@ -139,7 +139,7 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     assert aggregation is not None
     space, rows = _scatter_space(einsum, extents, points)
     assembler, dtypes = Assembler(space), aggregation.state
-    join, indexed = JoinBuilder(assembler, einsum, extents), aggregation.op in ("argmax", "argmin")
+    join, indexed = JoinBuilder(assembler, einsum, extents), aggregation.indexed
     graph, keys, innermost = join.graph, key_labels(einsum), len(space.loops)
     value = graph.convert(join.value(einsum.join), dtypes[0])
     hit = join.hit()
@@ -153,18 +153,19 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     if indexed:
         made[-1] = _broadcast(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
-    sums = aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
+    combine = aggregation.combine
+    sums = combine == "add" and dtypes[0].is_inexact
     parts = 2 if sums and dtypes[0].kind == "c" else 1
     added = dtypes[0] if parts == 1 else F32 if dtypes[0] == C64 else F64
-    codes = scatter_codes(aggregation.op, (added, *dtypes[1:]))
+    codes = scatter_codes(combine, (added, *dtypes[1:]))
     if codes or sums:
         made[0] = _matrix(assembler, made[0], rows, parts > 1 and bool(column_labels))
-    names = scratch_names(aggregation.op, sums, hit is not None, indexed, bool(codes))
+    names = scratch_names(combine, sums, hit is not None, indexed, bool(codes))
     over_both = _longer(space, labels, rows) if codes else labels
     scratch = [_scratch(assembler, name, added, labels, rows, over_both) for name in names]
-    sizes = [assembler.scalar("size", p) for p in loose] if aggregation.op == "mean" else []
+    sizes = [assembler.scalar("size", p) for p in loose] if combine == "add" and len(dtypes) == 2 else []
     arguments = [*made, *states[1:], *sizes, *scratch]
-    fixed = (aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
+    fixed = (combine, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
     if not sums:
         assembler.step(innermost, Scatter(*fixed), arguments, states[0])
     else:
@@ -180,7 +181,7 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
         assembler.step(innermost, run, [*arguments, *pairs, *table], states[0])
         if table:
             assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
-    cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
+    cleared = [number(v, d) for v, d in zip(aggregation.identity, dtypes, strict=True)]
     return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
 
 
@@ -219,11 +220,11 @@ def _folded(
     assert aggregation is not None
     value = _broadcast(assembler, value, labels)
     loose = frozenset(einsum.aggregated) & labels - rows
-    if not loose or aggregation.op not in FOLDS:
+    if not loose or aggregation.combine not in FOLDS:
         return value, labels, []
     less = labels - loose
     out = assembler.slot(aggregation.state[0].numpy, less)
-    fold = reduction(FOLDS[aggregation.op], assembler.space.axes(loose))
+    fold = reduction(FOLDS[aggregation.combine], assembler.space.axes(loose))
     assembler.step(len(assembler.space.loops), fold, (value,), out)
     return out, less, sorted(loose)
 

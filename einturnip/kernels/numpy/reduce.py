@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
-from einturnip.kernels.expr.fold import combine, finalized, fold_block, identity, rounds_off, value_type
+from einturnip.kernels.expr.fold import combine, finalized, fold_block, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.expr.space import cut
@@ -44,7 +44,7 @@ def compile_combine(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
 def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> BlockedKernel:
     aggregation = einsum.aggregation
     assert aggregation is not None
-    indexed = aggregation.op in ("argmax", "argmin")
+    indexed = aggregation.indexed
     assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed and len(einsum.aggregated) > 1))
     value = _join_values(assembler, einsum, extents)
     out = tuple(range(einsum.n_out))
@@ -76,7 +76,7 @@ def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
     aggregation, space, found = einsum.aggregation, assembler.space, list[list[int]]()
     assert aggregation is not None
     inner = space.loops[space.n_out_loops :]
-    count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if rounds_off(aggregation) else 1
+    count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if aggregation.rounds else 1
     while count > BLOCKS_IN_SEQUENCE:
         found.append([assembler.slot(d.numpy, range(einsum.n_out), pinned=True) for d in aggregation.state])
         count = -(-count // BLOCKS_IN_SEQUENCE)
@@ -95,7 +95,7 @@ def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...])
     graph, hit = join.graph, join.hit()
     root = graph.convert(join.value(einsum.join), value_type(aggregation))
     if hit is not None:
-        root = graph.select(hit, root, graph.number(identity(aggregation)[0], graph[root].dtype))
+        root = graph.select(hit, root, graph.number(aggregation.identity[0], graph[root].dtype))
     made, *_ = assembler.emit(graph, [root, *(join.key(k.label) for k in einsum.keys)])
     register = assembler.registers[made]
     if register.labels == labels:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from einturnip.ir.dtypes import DType
+from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import TileView, view
 from einturnip.kernels.fp_status import StatusLog, unit
@@ -27,15 +28,7 @@ _HITS = 1024  # rows whose hits are computed at once
 _AT_FIRST = np.zeros(1, np.int64)
 _NO_INDEX = np.uint64(2**64 - 1)  # no index: -1, which is greater than all others as unsigned
 _COMPARING = frozenset({"max", "min"})  # the processor flags a NaN there as invalid, NumPy does not
-_FOLDS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "mean": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "any": np.maximum,
-    "all": np.minimum,
-}
+_FOLDS: dict[str, np.ufunc] = {**FOLDS, "or": np.maximum, "and": np.minimum}
 
 
 class RowBlock(NamedTuple):
@@ -272,7 +265,7 @@ def _fold_index(
     least = of["least"].reshape(-1)[:n].view(np.uint64)
     nearest = where.view(np.uint64)
     np.take(best, place, out=old, mode="clip")
-    (np.maximum if op == "argmax" else np.minimum).at(best, place, value)
+    (np.maximum if op == "first_max" else np.minimum).at(best, place, value)
     np.take(best, place, out=new, mode="clip")
     np.take(nearest, place, out=least, mode="clip")
     _differ(old, new, of, out=test)
@@ -295,7 +288,7 @@ def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
 
 
 Fold = Callable[[str, list[Array], Array, Array, "Array | None", int, Scratch], None]
-_ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index, "argmin": _fold_index}
+_ARGUED: dict[str, Fold] = {"log_add": _fold_logsumexp, "first_max": _fold_index, "first_min": _fold_index}
 
 
 def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
@@ -309,9 +302,9 @@ def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool
         return (*names, *VECTORS)
     names += ["place", "values"]
     names += ["taken"] if masked and not pieces else []
-    names += ["old", "new"] if op == "logsumexp" or indexed else []
+    names += ["old", "new"] if op == "log_add" or indexed else []
     names += ["indices", "least", "test", "other"] if indexed else []
-    names += VECTORS if op == "logsumexp" else []
+    names += VECTORS if op == "log_add" else []
     return (*names, "argued") if masked and indexed else tuple(names)
 
 
@@ -323,6 +316,6 @@ VALUED = frozenset({"values", "taken", "old", "new"})
 def scatter_codes(op: str, dtypes: Sequence[DType]) -> tuple[ScatterCode, ...]:
     """Return the machine code of a state's components, for a mean sum and count; () if NumPy folds it."""
     first = scatterer(op, dtypes[0])
-    if first is None or len(dtypes) > 1 + (op == "mean"):
+    if first is None or len(dtypes) > 1 + (op == "add"):
         return ()
-    return first, *(ScatterCode("sum", d) for d in dtypes[1:])
+    return first, *(ScatterCode("add", d) for d in dtypes[1:])

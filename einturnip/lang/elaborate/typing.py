@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import log2
 
 from einturnip.core.diagnostics import Diagnostic, Span
-from einturnip.ir.aggregations import aggregation
+from einturnip.ir.aggregations import MONOIDS, aggregation
 from einturnip.ir.dtypes import BOOL, C64, C128, F16, F32, F64, I64, DType, promote
 from einturnip.ir.functions import ELEMENTWISE
 from einturnip.lang.program import AggregateExpr, ApplyExpr, ConvertExpr, Expr, NumberExpr, SizeNumber, Strength
@@ -311,12 +311,13 @@ def aggregate(
         TypeProblem: the operator does not take these dtypes (E040, E041, E044).
     """
     body = settle(body)
-    if op in ("any", "all"):
+    row = MONOIDS[op]
+    if row.values == "bool":
         condition(body, f"'{op}'")
-    if body.dtype.kind == "c" and op in ("max", "min", "argmax", "argmin", "logsumexp"):
+    if body.dtype.kind == "c" and row.values == "real":
         raise _refuse(op, body.dtype, head, "take real(z), imag(z) or abs(z)")
-    if body.dtype == BOOL and op in ("max", "min"):
-        op = "any" if op == "max" else "all"
+    if body.dtype == BOOL and row.conditions:
+        op = row.conditions
     if accumulator is not None:
         _check_accumulator(op, body.dtype, accumulator, head)
     result = aggregation(op, body.dtype, accumulator).result
@@ -325,7 +326,7 @@ def aggregate(
 
 
 def _check_accumulator(op: str, value: DType, accumulator: DType, head: Span) -> None:
-    if op in ("any", "all", "argmax", "argmin"):
+    if not MONOIDS[op].accumulates:
         message = f"'{op}' has no accumulator to give a dtype to"
         raise TypeProblem(Diagnostic("E044", message, head, help=f"leave out ': {accumulator}'"))
     if accumulator == BOOL or _KINDS.index(accumulator.kind.replace("i", "u")) < _KINDS.index(
@@ -334,6 +335,6 @@ def _check_accumulator(op: str, value: DType, accumulator: DType, head: Span) ->
         message = f"an accumulator of {accumulator} cannot hold values of {value}"
         help_text = f"cast the values first: {op}[...] {accumulator}(...)"
         raise TypeProblem(Diagnostic("E044", message, head, found=str(accumulator), help=help_text))
-    if op in ("mean", "logsumexp") and not accumulator.is_inexact:
+    if MONOIDS[op].result == "inexact" and not accumulator.is_inexact:
         message = f"'{op}' needs a float to accumulate in"
         raise TypeProblem(Diagnostic("E044", message, head, expected="a float dtype", found=str(accumulator)))

@@ -1,0 +1,179 @@
+"""The table of aggregations: each row complete, and the same on all paths; rows that a test adds too."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS, Aggregation, Monoid, aggregation
+from einturnip.ir.dtypes import BOOL, F32, F64, I64
+from einturnip.ir.einsum import Einsum, Key
+from einturnip.ir.reference import evaluate_einsum
+from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
+from einturnip.kernels import select
+from einturnip.kernels.cuda import states
+from einturnip.kernels.cuda.generate import generate
+from einturnip.kernels.expr.fold import FOLDS
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.protocol import Mode
+from einturnip.lang import compile_text, lexer
+from einturnip.lsp.glossary import GLOSSARY
+from tests.gradients.harness import assert_derived, with_gradients
+from tests.kernels.cuda.emulation import Emulator, why_not
+from tests.reference.program import evaluate
+
+X = np.random.default_rng(4).normal(size=(40, 300)) * 0.5
+K = np.random.default_rng(5).integers(0, 5, 40)
+
+
+def _square(x: Scalar) -> Scalar:
+    return ScalarCall("pow", (x, ScalarConst(2, x.dtype)), x.dtype)
+
+
+def _root(state: tuple[Scalar, ...], n: Scalar) -> Scalar:
+    return ScalarCall("sqrt", (ScalarCall("div", (state[0], n), n.dtype),), n.dtype)
+
+
+def _slope(x: Scalar, y: Scalar, n: Scalar) -> Scalar:
+    half = ScalarCall("div", (ScalarConst(0.5, x.dtype), y), x.dtype)
+    return ScalarCall("div", (half, n), x.dtype)
+
+
+ADDED = {
+    "added_squares": Monoid(
+        "added_squares", "The sum of squares.", "add", "wide", MONOIDS["sum"].slope, "real", lift=_square
+    ),
+    "added_root": Monoid(
+        "added_root", "The root of the mean square.", "add", "inexact", _slope, "real", _square, _root, counts=True
+    ),
+}
+ROWS = (*AGGREGATIONS, *ADDED)
+
+
+@pytest.fixture(autouse=True)
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two further rows, one with a lift and one with a result of its own."""
+    for name, row in ADDED.items():
+        monkeypatch.setitem(MONOIDS, name, row)
+        monkeypatch.setitem(lexer._WORDS, name, "AGGREGATION")
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_a_row_is_complete(name: str) -> None:
+    row = MONOIDS[name]
+    assert row.name == name and f"`{name}[i] " in row.about and GLOSSARY[name] == row.about
+    assert (row.combine in FOLDS) != (row.combine in ("first_max", "first_min", "log_add"))
+    assert row.combine in states._TYPES
+    assert row.conditions in ("", "any", "all")
+
+
+@pytest.mark.parametrize("name", [*ROWS, "pick"])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_fields_of_a_row_agree(name: str, keyed: bool) -> None:
+    operator = aggregation(name, BOOL if name in ("any", "all") else F64, keyed=keyed)
+    assert len(operator.identity) == len(operator.state)
+    fixed = operator.row.counts and not keyed
+    assert (operator.finished((3,)) != operator.finished((5,))) == fixed, "a finalize that reads n counts"
+    assert operator.finalize_is_identity == (operator.row.finalize is None)
+    assert operator.indexed == (operator.row.result == "index")
+    assert operator.state[0].is_inexact or not operator.rounds
+
+
+def _program(name: str) -> str:
+    of = {"any": "(X[i,j] > 1.2)", "all": "(X[i,j] < 1.2)"}.get(name, "X[i,j]")
+    product = of.replace("X[i,j]", "(X[i,j] * X[i,0])")
+    return f"""input X : f64[n,m]
+input k : i64[n]
+A[i] = {name}[j] {of}
+B = {name}[i,j] {of}
+C[k[i]: 6, j] = {name}[i] {of}
+D[j] = {name}[i] {product}
+M[i] = max[j] X[i,j]
+E[i] = {name}[j] {of.replace("X[i,j]", "(X[i,j] - M[i])")}
+output A, B, C, D, E
+"""
+
+
+PATHS = {
+    "whole": ({}, True),
+    "whole, NumPy": ({}, False),
+    "tiles": ({"arena": "24KiB"}, True),
+    "tiles, NumPy": ({"arena": "24KiB"}, False),
+    "two devices": ({"device": "sim:1,2", "arena": "64KiB"}, True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("path", PATHS)
+def test_programs(name: str, path: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Whole and in tiles, by key, in fused regions, by machine code and NumPy, on two devices."""
+    options, machine_code = PATHS[path]
+    if not machine_code:
+        monkeypatch.setattr(code_cache, "available", lambda: False)
+        select.forget()
+        request.addfinalizer(select.forget)
+    program = et.compile(_program(name))
+    expected = evaluate(compile_text(_program(name)), {"X": X, "k": K})
+    found = program(X=X, k=K, **options)
+    for tensor, array in expected.items():
+        assert found[tensor].dtype == array.dtype
+        np.testing.assert_allclose(found[tensor], array, rtol=1e-12, atol=1e-12, err_msg=tensor)
+
+
+MODES: tuple[Mode, ...] = ("full", "accumulate", "combine", "finalize")
+
+
+def _einsum(operator: Aggregation, keyed: bool) -> Einsum:
+    dtype = operator.value
+    if not keyed:
+        return Einsum(("i", "j"), (9, 70), 1, ((0, 1),), (dtype,), OperandRef(0, dtype), operator)
+    keys = (Key(0, OperandRef(1, I64)),)
+    return Einsum(
+        tuple("gj"), (9, 70), 1, ((1,), (1,)), (dtype, I64), OperandRef(0, dtype), operator, ((70,), (70,)), keys
+    )
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("name", ROWS)
+def test_cuda_states(name: str, tmp_path: Path) -> None:
+    """All at once, and accumulated, combined and finalized, by the emulator."""
+    dtype = BOOL if MONOIDS[name].values == "bool" else F32
+    rng = np.random.default_rng(1)
+    einsums = [_einsum(aggregation(name, dtype, keyed=keyed), keyed) for keyed in (False, True)]
+    made = [[generate(e, mode) for mode in MODES] for e in einsums]
+    emulator = Emulator([kernel for kernels in made for kernel in kernels], tmp_path)
+    for e, (full, accumulate, combine, finalize) in zip(einsums, made, strict=True):
+        operands = [rng.integers(0, 2 if dtype == BOOL else 9, e.operand_shape(0)).astype(dtype.numpy)]
+        operands += [rng.integers(0, 9, e.operand_shape(1))] if e.keys else []
+        (expected,) = evaluate_einsum(e, operands)
+        out = np.zeros(e.shape, e.dtype.numpy)
+        emulator.call(full, e.bounds, [out], operands, [0, 0])
+        np.testing.assert_allclose(out, expected, rtol=1e-6)
+        state, other = ([np.zeros(e.shape, d.numpy) for d in e.state_dtypes] for _ in range(2))
+        for part, at, end in ((state, 0, 30), (other, 30, 70)):
+            cut = [np.ascontiguousarray(x[..., at:end]) for x in operands]
+            emulator.call(accumulate, [9, end - at], part, cut, [0, at], True)
+        emulator.call(combine, e.bounds, state, other, [0, 0], False)
+        emulator.call(finalize, e.bounds, [out], state, [0, 0])
+        np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if (ADDED | MONOIDS)[name].slope is not None])
+def test_derivatives(name: str) -> None:
+    inputs = {"X": X[:3, :4], "k": np.array([0, 1, 1])}
+    body = f"y[i] = {name}[j] (X[i,j]^2 + X[0,j])\nz[k[i]: 2, j] = {name}[i] X[i,j]\n"
+    body += "L = sum[i] y[i]^2 + sum[g,j] z[g,j]^2 * (j+1)"
+    assert_derived(with_gradients(body, "L", inputs), inputs)
+
+
+def test_what_an_added_row_means() -> None:
+    text = "input X : f16[n,m]\nS = added_squares[i,j] X[i,j]\nR[i] = added_root[j] X[i,j]\noutput S, R\n"
+    x = np.full((2, 300), 100, np.float16)
+    found = et.compile(text)(X=x)
+    assert math.isinf(found["S"]) and found["R"].tolist() == [100, 100]  # squared and added in f32
+    ints = et.compile("input x : i8[n]\nS = added_squares[i] x[i]\noutput S\n")(x=np.full(9, -100, np.int8))
+    assert ints["S"] == 90_000 and ints["S"].dtype == np.int64
