@@ -18,7 +18,7 @@ from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import rounded
 from einturnip.planner.planned_program import PlannedProgram
-from einturnip.runtime.host.prepared_ops import STEP_NBYTES, arena_nbytes
+from einturnip.runtime.host.driver_choice import PREPARED_OP_NBYTES, arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.types import Source, contiguous_nbytes
@@ -68,7 +68,8 @@ def keep(key: Hashable, owner: object, job: Job) -> CachedPlan:
     nbytes += 1000 * len(planned.graph.nodes)
     prepared = PreparedPlan(planned)
     if prepared.is_reusable:
-        nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if prepared.is_inline else 0)
+        nbytes += PREPARED_OP_NBYTES * len(planned.memgraph)
+        nbytes += arena_nbytes(planned.memgraph) if prepared.is_inline else 0
     plan = CachedPlan(key, owner, job.bound, planned, nbytes, prepared, next(_use_counter))
     if nbytes <= MAX_NBYTES:
         _plans[key] = plan

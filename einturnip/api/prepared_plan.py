@@ -10,16 +10,14 @@ from einturnip.compiler import report_of
 from einturnip.core.errors import EinturnipError
 from einturnip.planner.predict import slots
 from einturnip.runtime.host.compilation import compile_ahead, prepare_command_lists
-from einturnip.runtime.host.inline_plan import InlinePlan, is_small
-from einturnip.runtime.host.threaded_plan import ThreadedPlan, gains_by_preparing, zero_copy_tiles
+from einturnip.runtime.host.driver_choice import CALL_IN_PLACE_NBYTES, call_driver
+from einturnip.runtime.host.inline_plan import InlinePlan
+from einturnip.runtime.host.threaded_plan import ThreadedPlan, zero_copy_tiles
 from einturnip.runtime.scheduler.report import RunReport
 from einturnip.storage.types import Array
 
 if TYPE_CHECKING:
     from einturnip.planner.planned_program import PlannedProgram
-
-# Arrays of a small plan from this size are used in place; smaller ones are copied as fast.
-LARGE_NBYTES = 1 << 15
 
 
 class PreparedPlan:
@@ -29,9 +27,8 @@ class PreparedPlan:
     """
 
     def __init__(self, planned: PlannedProgram) -> None:
-        graph, on_cpu = planned.memgraph, planned.device.kind == "cpu"
-        self.is_inline = on_cpu and is_small(graph)
-        self.is_reusable = self.is_inline or (on_cpu and gains_by_preparing(graph))
+        driver = call_driver(planned.memgraph) if planned.device.kind == "cpu" else "event loop"
+        self.is_inline, self.is_reusable = driver == "inline", driver != "event loop"
         outputs = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
         self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in outputs]
         self._planned = planned
@@ -75,7 +72,7 @@ class PreparedPlan:
     def _new_run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlinePlan | ThreadedPlan:
         planned = self._planned
         if self.is_inline:
-            run = InlinePlan(planned.memgraph, zero_copy_tiles(planned.memgraph, inputs, outputs, LARGE_NBYTES))
+            run = InlinePlan(planned.memgraph, zero_copy_tiles(planned.memgraph, inputs, outputs, CALL_IN_PLACE_NBYTES))
             self._command_lists = run.n_recordable
             return run
         return ThreadedPlan(planned.memgraph, inputs, outputs, slots(planned.machine.workers))

@@ -11,17 +11,19 @@ from einturnip.eingraph.types import InputNode
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
-from einturnip.runtime.host.inline_plan import InlinePlan, pays_inline, produced_nbytes
-from einturnip.runtime.host.prepared_ops import STEP_NBYTES
+from einturnip.runtime.host.driver_choice import (
+    PREPARED_OP_NBYTES,
+    STEP_IN_PLACE_NBYTES,
+    produced_nbytes,
+    step_driver,
+)
+from einturnip.runtime.host.inline_plan import InlinePlan
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.types import Array, Sink, Source
-
-# Minimum size of an input to be read in place; smaller ones are copied faster than they are looked up.
-LARGE_NBYTES = 1 << 16
 
 
 class StepPlan:
@@ -33,7 +35,9 @@ class StepPlan:
 
     def __init__(self, planned: PlannedProgram, options: Options) -> None:
         self.planned, self.options = planned, options
-        self._pays_inline = options.device == "cpu" and pays_inline(planned.memgraph, planned.machine.workers)
+        self._runs_inline = (
+            options.device == "cpu" and step_driver(planned.memgraph, planned.machine.workers) == "inline"
+        )
         # Ops run one at a time here, so products may use all workers; their division affects the bits.
         workers = 1 if options.reproducible else planned.machine.workers
         self._blas = BlasThreadChoice(workers, float(planned.memgraph.seconds.sum()))
@@ -65,7 +69,7 @@ class StepPlan:
         in_memory = len(out_arrays) == len(sinks) and all(
             s is None or a is not None for s, a in zip(node_sources, arrays, strict=True)
         )
-        if self._pays_inline and in_memory and progress is None and stop is None:
+        if self._runs_inline and in_memory and progress is None and stop is None:
             report_of_run = self._run_inline(node_sources, list(sinks.values()), arrays, out_arrays)
             require_unchanged_inputs(sources.values(), ())
             return report_of_run
@@ -107,7 +111,7 @@ class StepPlan:
             }
             self._inline_run, self._n_compiled = InlinePlan(planned.memgraph, in_place, fixed=True), n_compiled
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
-            self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
+            self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + PREPARED_OP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run
         with self._blas.step():
             result = inline_run.run(inputs, outputs)
@@ -156,7 +160,7 @@ class StepPlan:
 
 
 def _is_large(array: Array | None) -> bool:
-    return array is not None and array.nbytes >= LARGE_NBYTES
+    return array is not None and array.nbytes >= STEP_IN_PLACE_NBYTES
 
 
 def _is_same_memory(a: Array, b: Array | None) -> bool:

@@ -12,7 +12,7 @@ from einturnip.api import call_cache, plan_cache
 from einturnip.api import program as programs
 from einturnip.cost.machine import Machine
 from einturnip.devices import stored
-from einturnip.runtime.host.inline_plan import is_small
+from einturnip.runtime.host.driver_choice import call_driver
 
 TEXT = """\
 input X : f64[n, m]
@@ -83,7 +83,7 @@ def test_plans_and_runs_at_length_are_shared_too(made):
     program, X = et.compile(TEXT), np.random.default_rng(1).integers(-9, 9, (300, 200)).astype(float)
     first, second = (program(X=X, arena="256KiB") for _ in range(2))
     assert len(made) == 1 and holds(first, X) and holds(second, X)
-    assert not is_small(made and program.plan(X=X, arena="256KiB")._job.planned.memgraph)
+    assert call_driver(made and program.plan(X=X, arena="256KiB")._job.planned.memgraph) != "inline"
     seen = []
     assert holds(program(X=X[:6, :7].copy(), progress=seen.append), X[:6, :7]) and seen
 

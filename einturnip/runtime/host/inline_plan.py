@@ -10,36 +10,21 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from einturnip.devices.host import blas_threads
-from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import kind_of
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
-from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
+from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.memgraph.views import Array, NodeTile
 from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
-from einturnip.runtime.host.prepared_ops import PreparedOps, arena_nbytes, numeric_events
+from einturnip.runtime.host.driver_choice import DIVIDED_FLOPS
+from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.trace import RunTrace
 
 _Call: TypeAlias = Callable[[], int | CommandListResult]
-# Limits of a small plan: ops, bytes of the arena (which stays allocated between runs), planned seconds on one worker.
-MAX_OPS = 64
-MAX_NBYTES = 1 << 20
-MAX_SECONDS = 2e-3
-MIN_DIVIDED_FLOPS = 4e6
-"""Operations of a product up to which waking BLAS's threads takes as long as they save."""
-HANDOVER_SECONDS = 50e-6
-"""Seconds to hand an op to another thread and to learn of its end."""
-MAX_STEP_NBYTES = 16 << 20
-"""Bytes that a plan for repeated steps may produce in the arena to run in one thread."""
 
 
 class InlineResult(NamedTuple):
@@ -52,58 +37,6 @@ class InlineResult(NamedTuple):
 
     bits: list[int | CommandListResult]
     times: list[float]
-
-
-def is_small(graph: MemGraph) -> bool:
-    """Return whether a plan from arrays to arrays is small enough to run in the caller's thread.
-
-    A reproducible plan never is, because the size of a plan depends on the memory limit.
-    """
-    if graph.taskgraph.ordered:
-        return False
-    if len(graph) > MAX_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MAX_SECONDS:
-        return False
-    return 0 < arena_nbytes(graph) <= MAX_NBYTES
-
-
-def pays_inline(graph: MemGraph, workers: int) -> bool:
-    """Return whether one thread runs a plan as fast as ``workers`` threads with handing over.
-
-    Kernels are assumed to read the caller's arrays without a copy. Single products take the same time in either case,
-    because BLAS divides them among threads.
-    """
-    divisible = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE))
-    if not graph.taskgraph.ordered:
-        divisible &= ~_single_products(graph)
-    if graph.spill_nbytes or produced_nbytes(graph) > MAX_STEP_NBYTES or not arena_nbytes(graph):
-        return False
-    return float(graph.seconds[divisible].sum()) * (1 - 1 / workers) <= HANDOVER_SECONDS * len(graph)
-
-
-def _single_products(graph: MemGraph) -> NDArray[np.bool_]:
-    """Return, for each op, whether its kernel is one matrix product."""
-    nodes = graph.taskgraph.decomposition.graph.nodes
-    single = [isinstance(n, EinsumNode) and isinstance(n.einsum, Einsum) and _is_single(n.einsum) for n in nodes]
-    node = np.where(graph.task >= 0, graph.taskgraph.node[graph.task], len(nodes))
-    found: NDArray[np.bool_] = np.array([*single, False])[node]
-    return found
-
-
-def _is_single(einsum: Einsum) -> bool:
-    found = contraction(einsum)
-    return found is not None and not found.batch
-
-
-def produced_nbytes(graph: MemGraph) -> int:
-    """Return the bytes of the arena that ops other than loads write (the union of their intervals)."""
-    loads = np.flatnonzero(graph.kind == OpKind.LOAD)
-    rows = np.delete(graph.write, graph.write_ptr[loads], axis=0)
-    here = rows[rows[:, 0] == COMPUTE]
-    begun, ended = here[:, 1], here[:, 1] + here[:, 2]
-    order = np.argsort(begun)
-    reach = np.maximum.accumulate(ended[order])
-    before = np.concatenate([begun[order][:1], reach[:-1]])
-    return int(np.maximum(0, reach - np.maximum(begun[order], before)).sum())
 
 
 class InlinePlan:
@@ -124,7 +57,7 @@ class InlinePlan:
         self._calls, self.n_recordable = self._group_calls()
         if not fixed:
             zero_copy.forget()
-        self._one_blas_thread = not fixed and 0 < max(self._products, default=0) < MIN_DIVIDED_FLOPS
+        self._one_blas_thread = not fixed and 0 < max(self._products, default=0) < DIVIDED_FLOPS
         self._lanes = [Lane(op.kind.lane) for op in graph]
 
     def _group_calls(self) -> tuple[list[tuple[tuple[int, ...], _Call]], int]:

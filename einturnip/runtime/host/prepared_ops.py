@@ -9,9 +9,10 @@ import numpy as np
 
 from einturnip.devices.host import HostArena
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PythonCall, address_of
-from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
+from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
-from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.runtime.host.driver_choice import BLOCKED_COPY_NBYTES, arena_nbytes
+from einturnip.runtime.host.zero_copy import Window, ZeroCopyTiles
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.types import slices
 from einturnip.taskgraph.types import TaskKind
@@ -20,13 +21,6 @@ from einturnip.tiling.types import Box
 PreparedOp: TypeAlias = Callable[[], int]
 """Executes an op; returns the floating-point flags of its kernel. ``int`` itself is the op that does nothing."""
 
-SMALL_NBYTES = 1 << 20
-"""Bytes up to which a plain copy is faster than choosing blocks for ``copy_blocked``."""
-STEP_NBYTES = 4 << 10
-"""Approximate memory of one prepared op."""
-
-_Window = tuple[int, tuple[Any, ...]]
-"""A region of a caller's array: the array's tier and the index."""
 _Move = tuple[int, Any, Any, Any]
 """Words to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
 
@@ -121,7 +115,7 @@ class PreparedOps:
 
         return accumulate
 
-    def _kernel_call(self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, _Window]) -> KernelCall:
+    def _kernel_call(self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, Window]) -> KernelCall:
         """Prepare a kernel call; ``windows``: the operands, then outputs, in the arrays of the present run."""
         call = kernel.prepare(arguments)
         if not windows:
@@ -138,7 +132,7 @@ class PreparedOps:
         return call
 
     def _on_arrays(
-        self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, _Window]
+        self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, Window]
     ) -> Callable[[], int]:
         """Return the kernel call on the arrays of the present run."""
         outs, operands, origins, first, workspace = arguments
@@ -156,16 +150,16 @@ class PreparedOps:
 
         return run
 
-    def _windows(self, op: Op, tile: NodeTile) -> dict[int, _Window]:
+    def _windows(self, op: Op, tile: NodeTile) -> dict[int, Window]:
         """Return the windows of an op's tiles in the caller's arrays, by operand, then output."""
-        task, found = self._tasks[op.task], list[_Window | None]()
+        task, window, found = self._tasks[op.task], self._zero_copy.window, list[Window | None]()
         if task.kind in (TaskKind.FINALIZE, TaskKind.COMBINE):
             found += [None] * len(tile.einsum.components(tile.extents))
         else:
             box = self._tasks.decomposition.partitionings[task.node].box(task.key)
-            found += [self._window(seen, tile.einsum.operand_box(slot, box)) for slot, seen in enumerate(task.seen)]
-        found.append(self._window(op.writes[0].value))
-        return {slot: window for slot, window in enumerate(found) if window is not None}
+            found += [window(seen, tile.einsum.operand_box(slot, box)) for slot, seen in enumerate(task.seen)]
+        found.append(window(op.writes[0].value))
+        return {slot: place for slot, place in enumerate(found) if place is not None}
 
     def _array(self, tier: int) -> Array:
         """Return the caller's array with which calls are prepared."""
@@ -173,19 +167,12 @@ class PreparedOps:
         assert array is not None
         return array
 
-    def _window(self, value: int, box: Box | None = None) -> _Window | None:
-        """Return the window of a value, or of its part ``box``, in a caller's array; None in the arena."""
-        number = self._zero_copy.file(value)
-        if number is None or self._zero_copy(value) is None:
-            return None
-        return FILES + number, (*slices(self._tasks.get_value(value).box if box is None else box), ...)
-
     def _part(self, value: int, box: Box, array: Array) -> Callable[[], Array]:
         """Return a function that gives part ``box`` of a value in the present run.
 
         ``array``: the part in the arrays with which the calls are prepared.
         """
-        found = None if self._fixed else self._window(value, box)
+        found = None if self._fixed else self._zero_copy.window(value, box)
         if found is None:
             return lambda: array
         files, (tier, window) = self.files, found
@@ -209,7 +196,7 @@ class PreparedOps:
         part = self._part((op.writes if inward else op.reads)[0].value, region, array)
         window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
         files = self.files
-        copy = copy_blocked if array.nbytes > SMALL_NBYTES else np.copyto
+        copy = copy_blocked if array.nbytes > BLOCKED_COPY_NBYTES else np.copyto
 
         def load() -> int:
             copy(part(), files[tier][window])
@@ -220,13 +207,6 @@ class PreparedOps:
             return 0
 
         return load if inward else store
-
-
-def arena_nbytes(graph: MemGraph) -> int:
-    """Return the bytes of the arena up to the last one that the graph uses."""
-    rows = np.concatenate([graph.read, graph.write])
-    here = rows[rows[:, 0] == COMPUTE]
-    return int((here[:, 1] + here[:, 2]).max(initial=0))
 
 
 def numeric_events(graph: MemGraph, bits: Mapping[int, int]) -> dict[int, list[int]]:

@@ -19,10 +19,10 @@ from einturnip.devices.host import blas_threads
 from einturnip.ir.dtypes import from_numpy
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
-from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, NodeTile
+from einturnip.runtime.host.driver_choice import INLINE_ARENA_NBYTES, SEPARATE_NBYTES, produced_nbytes
 from einturnip.runtime.host.event_loop import located_error, run_ops
-from einturnip.runtime.host.inline_plan import MAX_NBYTES, produced_nbytes
 from einturnip.runtime.host.parallel_kernels import ParallelOp, ParallelOps, available, max_chunks, parallel_groups
 from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
 from einturnip.runtime.host.worker_pool import WorkerPool
@@ -32,11 +32,8 @@ from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.storage.arrays import array_sink, array_source
 
-MAX_OPS = 512
-"""Ops of a plan above which preparing them gains nothing, because their own time exceeds the fixed cost of a run."""
-MAX_SEPARATE_NBYTES, ALIGNMENT = 16 << 20, 64
-"""Bytes of an arena in which no two values share bytes, at most; alignment of the values."""
-
+ALIGNMENT = 64
+"""Alignment in bytes of the values of an arena in which no two values share bytes."""
 
 ThreadedResult: TypeAlias = tuple[Mapping[int, int], RunTrace | list[float]]
 """The raw result of a run: flags by op, and the trace; for a sequential run the begin of each row, and the end."""
@@ -131,7 +128,7 @@ def separate_values(graph: MemGraph, is_external: Callable[[int], bool]) -> MemG
             if value < 0 or value not in place:
                 place[value], total = total, total + -(-nbytes // ALIGNMENT) * ALIGNMENT
             column[row, 1] = place[value]
-    if total > MAX_SEPARATE_NBYTES:
+    if total > SEPARATE_NBYTES:
         return graph
     return replace(graph, read=columns[0], write=columns[1])
 
@@ -189,18 +186,6 @@ class TouchedBytes:
         return found if unit < 0 else found[self._unit[found] != unit]
 
 
-def gains_by_preparing(graph: MemGraph) -> bool:
-    """Return whether a plan from arrays to arrays gains from preparation.
-
-    Reproducible plans are never prepared.
-    """
-    if len(graph) > MAX_OPS or graph.spill_nbytes or graph.taskgraph.ordered or graph.devices > 1:
-        return False
-    inputs = len(graph.taskgraph.decomposition.graph.nodes)
-    loads = graph.read_ptr[:-1][graph.kind == OpKind.LOAD]
-    return bool((graph.read[loads, 0] < FILES + inputs).all())  # no load reads an output
-
-
 class ThreadedPlan:
     """A plan with prepared ops, run by worker threads on the arrays of each run. For one run at a time.
 
@@ -231,7 +216,7 @@ class ThreadedPlan:
         self._calls = [self._prepared.calls[members[0]] for members in rows]
         ranks = critical_path(graph)
         self._ranks = [min(ranks[op] for op in members) for members in self._rows]
-        self._keeps_arena = produced_nbytes(graph) <= MAX_NBYTES
+        self._keeps_arena = produced_nbytes(graph) <= INLINE_ARENA_NBYTES
         self._is_sequential = is_sequential(self._merged, self._parallel)
 
     def _parallel_groups(self, graph: MemGraph, found: OpSubset) -> list[tuple[tuple[int, ...], ParallelOps]]:

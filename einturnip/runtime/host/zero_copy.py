@@ -8,7 +8,7 @@ an output array, it writes it there, and the store copies nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.types import Sink, Source, slices
+from einturnip.tiling.types import Box
+
+Window: TypeAlias = tuple[int, tuple[Any, ...]]
+"""A region of a caller's array: the array's tier and the index."""
 
 
 class ZeroCopyTiles:
@@ -40,29 +44,32 @@ class ZeroCopyTiles:
         read = {n: a for n, a in inputs.items() if _is_disjoint(n, {n: a} | outputs)}
         written = {n: a for n, a in outputs.items() if _is_disjoint(n, inputs | outputs)}
         self._arrays = {n: a for n, a in (read if read_only else read | written).items() if _is_usable(a)}
-        self._file = _files(graph, self._arrays, first) if self._arrays else {}
-        self._multiplied = _multiplied(graph) & self._file.keys() if self._arrays else frozenset()
+        self._array_of = _files(graph, self._arrays, first) if self._arrays else {}
+        self._multiplied = _multiplied(graph) & self._array_of.keys() if self._arrays else frozenset()
 
     @property
     def empty(self) -> bool:
         """Whether no value is used in a caller's array."""
-        return not self._file
+        return not self._array_of
+
+    def window(self, value: int, box: Box | None = None) -> Window | None:
+        """Return where a value, or its part ``box``, is in a caller's array; None if in the arena."""
+        number = self._array_of.get(value)
+        if number is None:
+            return None
+        whole: tuple[Any, ...] = (*slices(self._graph.taskgraph.get_value(value).box), ...)
+        if value in self._multiplied and not _is_matrix(self._arrays[number][whole]):
+            return None
+        return FILES + number, whole if box is None else (*slices(box), ...)
 
     def __call__(self, value: int) -> Array | None:
         """Return the window of the caller's array that holds a value; None if the value is in the arena."""
-        file = self._file.get(value)
-        if file is None:
+        found = self.window(value)
+        if found is None:
             return None
-        index: tuple[Any, ...] = (*slices(self._graph.taskgraph.get_value(value).box), ...)
-        window: Array = self._arrays[file][index]
-        return window if value not in self._multiplied or _is_matrix(window) else None
-
-    def file(self, value: int) -> int | None:
-        """Return the number of the array that may hold a value; None for none.
-
-        Outputs are numbered after the nodes.
-        """
-        return self._file.get(value)
+        tier, index = found
+        array: Array = self._arrays[tier - FILES][index]
+        return array
 
     def forget(self) -> None:
         """Drop all arrays."""
@@ -75,7 +82,8 @@ class ZeroCopyTiles:
     def needs_no_copy(self, op: Op) -> bool:
         """Return whether a transfer is between a caller's array and itself."""
         near, far = (op.writes[0], op.reads[0]) if op.kind in _INWARD else (op.reads[0], op.writes[0])
-        return self._file.get(near.value) == far.tier - FILES and self(near.value) is not None
+        found = self.window(near.value)
+        return found is not None and found[0] == far.tier
 
 
 _INWARD = (OpKind.LOAD, OpKind.RELOAD)
