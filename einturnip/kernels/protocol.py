@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ turns a state into the result. combine: adds one state to another.
 """
 
 
+Tiles: TypeAlias = tuple[Array, ...]
+Point: TypeAlias = tuple[int, ...]
+
+
 class CallArguments(NamedTuple):
     """The tiles of one kernel call.
 
@@ -34,9 +38,9 @@ class CallArguments(NamedTuple):
         workspace: uint8, C-contiguous, at least the kernel's ``workspace_nbytes``.
     """
 
-    outs: tuple[Array, ...]
-    operands: tuple[Array, ...]
-    origins: tuple[int, ...]
+    outs: Tiles
+    operands: Tiles
+    origins: Point
     first: bool
     workspace: Array
 
@@ -111,14 +115,7 @@ class HostKernel(Protocol):
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """Prepare the call with these arguments; neither reads nor writes the tiles."""
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
+    def __call__(self, outs: Tiles, operands: Tiles, origins: Point, first: bool, workspace: Array) -> int:
         """Prepare and make a call; see CallArguments.
 
         Raises:
@@ -133,16 +130,25 @@ class PreparableKernel(ABC):
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""
 
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
+    def __call__(self, outs: Tiles, operands: Tiles, origins: Point, first: bool, workspace: Array) -> int:
         """Run over one tile and return the raised floating-point flags."""
         return self.prepare(CallArguments(outs, operands, origins, first, workspace)).run()
+
+
+class MachineCode(PreparableKernel):
+    """A kernel by machine code; ``fallback``: of NumPy or BLAS, for tiles that do not fit it."""
+
+    fallback: HostKernel
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of workspace that the fallback needs; machine code needs none."""
+        return self.fallback.workspace_nbytes
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations of a call."""
+        return self.fallback.flops
 
 
 def address_of(tensor: Array) -> int:

@@ -75,17 +75,11 @@ class RegionCombiner(PreparableKernel):
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""
-        return PythonCall(lambda: self._combine(*arguments))
+        return PythonCall(lambda: self._combine(arguments))
 
-    def _combine(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        _origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
+    def _combine(self, arguments: CallArguments) -> int:
         """Add the state ``operands`` to the state ``outs`` and return the raised floating-point flags."""
+        outs, operands, _, first, workspace = arguments
         if first or self.empty:
             for upper, lower in zip(outs, operands, strict=True):
                 np.copyto(upper, lower)

@@ -164,16 +164,10 @@ class RegionKernel(PreparableKernel):
         """See HostKernel."""
         if len(arguments.workspace) < self.workspace_nbytes:  # the plan expected machine code, which needs less
             return self.within(len(arguments.workspace)).prepare(arguments)
-        return PythonCall(lambda: self._run(*arguments))
+        return PythonCall(lambda: self._run(arguments))
 
-    def _run(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
+    def _run(self, arguments: CallArguments) -> int:
+        outs, operands, origins, first, workspace = arguments
         region, mode = self.region, self.mode
         tile = tuple([(o, o + n) for o, n in zip(origins, self.extents, strict=True)])
         context = BlockContext(

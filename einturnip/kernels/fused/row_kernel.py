@@ -18,11 +18,11 @@ from einturnip.kernels.fused.step_einsum import sum_of_mean
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import LabelMask
-from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel
+from einturnip.kernels.protocol import CallArguments, KernelCall, MachineCode, Mode
 
 
 @dataclass(frozen=True)
-class RowsKernel(PreparableKernel):
+class RowsKernel(MachineCode):
     """Computes all rows of a tile in one call.
 
     ``fallback`` provides the workspace, and computes tiles that do not fit the function. ``tensors``: the function's
@@ -32,16 +32,6 @@ class RowsKernel(PreparableKernel):
     run: RowFunctionCall
     fallback: RegionKernel
     tensors: tuple[int, ...]
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of workspace that the NumPy kernel needs."""
-        return self.fallback.workspace_nbytes
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations of a call."""
-        return self.fallback.flops
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""

@@ -24,7 +24,7 @@ from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec
 from einturnip.kernels.llvm.processor import scales_in_vectors
 from einturnip.kernels.llvm.register_tile import ADDS, PUTS, STREAMS
 from einturnip.kernels.parallel_parts import FINER, divided, spans
-from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel, address_of
+from einturnip.kernels.protocol import CallArguments, KernelCall, MachineCode, Mode, address_of
 
 SCRATCH, _KEEPS, _BATCHES = (WORDS.index(text) for text in ("scratch", "keeps", "batches"))
 ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
@@ -52,23 +52,13 @@ class _ProductParts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PackedContraction(PreparableKernel):
+class PackedContraction(MachineCode):
     """A contraction of tiles of fixed extents; ``fallback``: its BLAS kernel, which has the labels."""
 
     fallback: ContractionKernel
     code: ProductSpec
     function: Function
     _layouts: dict[StrideKey, tuple[bool, array[int], int]] = field(default_factory=dict, init=False, compare=False)
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations of a call: two a point."""
-        return self.fallback.flops
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of workspace that the BLAS kernel needs; this one packs into the thread's scratch."""
-        return self.fallback.workspace_nbytes
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""

@@ -17,7 +17,7 @@ from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.pack_plan import COLUMN_VECTORS
 from einturnip.kernels.parallel_parts import divided, spans
-from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PreparableKernel, address_of
+from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, MachineCode, address_of
 
 Function = Callable[[int], None]
 # Minimum size of a part: register tiles along a label whose points share operands, and bytes along the vector label.
@@ -26,7 +26,7 @@ _MIN_TILES, _MIN_RUN = 8, 4096
 
 
 @dataclass(frozen=True)
-class MachineCodeKernel(PreparableKernel):
+class MachineCodeKernel(MachineCode):
     """Machine code for tiles that are contiguous along the vector label.
 
     ``fallback``: the NumPy kernel, for other tiles and for flags that a comparison with NaN may have raised.
@@ -36,16 +36,6 @@ class MachineCodeKernel(PreparableKernel):
     extents: tuple[int, ...]
     function: Function
     fallback: HostKernel
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of workspace that the NumPy kernel needs."""
-        return self.fallback.workspace_nbytes
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations of a call."""
-        return self.fallback.flops
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""
