@@ -16,7 +16,7 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.gc_paused import gc_paused
-from einturnip.core.resident import peak_resident_nbytes
+from einturnip.core.resident import peak_resident_nbytes, reserved
 from einturnip.devices.choice import choose, open_devices, within
 from einturnip.devices.host import blas_threads
 from einturnip.eingraph.build.program import build as build_graph
@@ -41,6 +41,7 @@ from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.stream.run import dispatched, memory_of, run_on_devices
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.io.spill_file import SpillFile
+from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Sink, Source
 
 if TYPE_CHECKING:
@@ -67,10 +68,12 @@ def make_plan(
 ) -> PlannedProgram:
     """Rewrite, tile, lower, place, price and prove a program.
 
-    ``targets``: files of the outputs that are written.
+    ``targets``: files of the outputs that are written. Packages that their formats need are counted here and loaded
+    after planning.
 
     Raises:
         CapacityError: the budget is too small; names the minimum. DeviceError: there is no such device.
+        StoreError: a package for an output's file is missing.
     """
     ((_, planned),) = deque(plan_passes(graph, sources, targets, options), maxlen=1)
     return planned
@@ -80,6 +83,13 @@ def plan_passes(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> Iterator[tuple[str, PlannedProgram]]:
     """Yield the plan after each pass of ``make_plan``, with the name of the pass."""
+    with reserved(packages_nbytes(targets.values())):
+        yield from _passes(graph, sources, targets, options)
+
+
+def _passes(
+    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
+) -> Iterator[tuple[str, PlannedProgram]]:
     device = choose(options.device)
     if device.kind == "cpu":
         yield from Planner(request_for(graph, sources, targets, options, device)).passes()

@@ -15,7 +15,7 @@ from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError, StoreError
 from einturnip.lang.program import FileRef, InputDef, TypedProgram
 from einturnip.lang.source_text import program_name, program_text, universal
-from einturnip.storage.open import open_source
+from einturnip.storage.open import open_source, packages_nbytes
 from einturnip.storage.stacked import expanded_to
 from einturnip.storage.types import Array, Source
 
@@ -78,6 +78,16 @@ def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, l
         close_all(sources.values())
         raise
     return sources
+
+
+def input_packages_nbytes(program: TypedProgram, given: Mapping[str, Any], folder: Path) -> int:
+    """Resident bytes that opening the files of all inputs takes for packages that are not loaded yet."""
+    specs = [given.get(tensor.name, tensor.default) for tensor in program.inputs]
+    named = [file_spec(s, folder) if isinstance(s, FileRef) else s for s in specs]
+    try:
+        return packages_nbytes(s for s in named if isinstance(s, str) and os.path.exists(s.partition("::")[0]))
+    except StoreError:  # a package is missing; opening the file reports it as an error of that input
+        return 0
 
 
 def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path, lenient: bool) -> Source | None:

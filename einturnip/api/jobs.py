@@ -24,7 +24,7 @@ from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.layout import c_layout
-from einturnip.storage.open import OutputRequest, load_formats, open_sinks, planned_offsets
+from einturnip.storage.open import OutputRequest, open_sinks, planned_offsets
 from einturnip.storage.outputs.state_storage import DeferredOutput
 from einturnip.storage.types import Array, Sink, Source
 
@@ -128,7 +128,6 @@ def plan_job(
     Raises:
         CapacityError: it does not fit; the error states the minimum budget.
     """
-    load_formats(targets.values())
     if "EINTURNIP_DUMP" not in os.environ:
         return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
     from einturnip.api.dump import PlanDump

@@ -10,7 +10,7 @@ from einturnip.api.jobs import Job, tiers
 from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.resident import reserved, resident_nbytes
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.planner.budget import Budget, PlanningMemory
@@ -19,6 +19,7 @@ from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict
 from einturnip.runtime.host.compilation import has_room
 from einturnip.runtime.scheduler.policies import policy
+from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Array, Source
 from einturnip.taskgraph.multi_program import join_graphs
 from einturnip.taskgraph.types import TaskGraph
@@ -68,9 +69,10 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
     sources = {f"{p.name}.{name}": source for p in parts for name, source in p.sources.items()}
     shared, machine = PlanningMemory(memory, options.arena), separate_plans[0].machine
     stored_outputs = tiers(targets)
-    memgraph = plan_together(
-        [a.memgraph for a in separate_plans], lower, names, shared, machine, frozenset(stored_outputs)
-    )
+    with reserved(packages_nbytes(stored_outputs.values())):
+        memgraph = plan_together(
+            [a.memgraph for a in separate_plans], lower, names, shared, machine, frozenset(stored_outputs)
+        )
     if options.check:
         check(memgraph)
     planned = with_lower_bound(

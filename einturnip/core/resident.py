@@ -38,6 +38,14 @@ def constant() -> Iterator[None]:
 
 
 @contextmanager
+def reserved(nbytes: int) -> Iterator[None]:
+    """Within the context, this thread counts ``nbytes`` as resident that the process will take later."""
+    read: Callable[[], int] = getattr(_thread, "read", _resident)
+    with _reading(lambda: read() + nbytes):
+        yield
+
+
+@contextmanager
 def _reading(read: Callable[[], int]) -> Iterator[None]:
     before = getattr(_thread, "read", _resident)
     _thread.read = read

@@ -7,7 +7,9 @@ import ctypes
 import gc
 from dataclasses import dataclass
 
+from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.types import MemGraph
@@ -82,6 +84,26 @@ def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """Return the bytes outside the arena while a plan is made and run by ``workers`` threads."""
     other = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
     return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
+
+
+def require_packages_fit(memory: int | None, packages_nbytes: int, workers: int) -> None:
+    """Refuse packages that would take the process above its limit when loaded, before they are loaded.
+
+    A process that is above its limit already may load them, so that the refusal names the minimum.
+
+    Raises:
+        CapacityError: no plan could run with them. The minimum is unknown: it depends on sizes that they would read.
+    """
+    resident = resident_nbytes()
+    needed = overhead_nbytes(resident + packages_nbytes, workers, PlanSize(0))
+    if packages_nbytes and memory is not None and resident <= memory < needed:
+        needed = -(-needed // MIB) * MIB
+        raise CapacityError(
+            f"the program needs more than {format_size(needed)}, and {format_size(memory)} are allowed: its files need "
+            f"packages that take {format_size(packages_nbytes)}. help: allow more; if that is too little, the error "
+            "names the minimum",
+            needed,
+        )
 
 
 @dataclass(frozen=True, slots=True)

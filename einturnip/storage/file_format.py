@@ -48,12 +48,13 @@ class FileFormat(ABC):
         """
         return {}
 
-    def load(self, path: str) -> None:  # noqa: B027 - most formats need no package
-        """Load the packages for writing, so that they are resident before a budget is computed.
+    def package_nbytes(self, path: str) -> int:
+        """Resident bytes that loading the format's package will take; 0 if it is loaded, or there is none.
 
         Raises:
-            StoreError: a package is missing; the message names it.
+            StoreError: the package is missing; the message names it.
         """
+        return 0
 
     def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
         """Place the arrays in a file, without touching the disk.

@@ -94,18 +94,20 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
         raise
 
 
-def load_formats(specs: Iterable[Any]) -> None:
-    """Load the packages for writing to these files, so that they are resident before a budget is computed.
+def packages_nbytes(specs: Iterable[Any]) -> int:
+    """Resident bytes that the packages for these files will take, without those that are loaded.
 
     Raises:
         StoreError: a package is missing; the message names it.
     """
+    nbytes: dict[FileFormat, int] = {}
     for spec in specs:
         if isinstance(spec, (str, os.PathLike)):
             path = os.fspath(spec).partition("::")[0]
             found = registry.find(location.ending(path))
-            if found is not None:
-                found.load(path)
+            if found is not None and found not in nbytes:
+                nbytes[found] = found.package_nbytes(path)
+    return sum(nbytes.values())
 
 
 def open_sink(spec: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:

@@ -42,6 +42,12 @@ class Measured:
         assert found, self.error
         return parse_size(found[1])
 
+    @property
+    def above(self) -> int | None:
+        """The budget that is too little with the packages that a program's files need; None if they were loaded."""
+        found = re.search(r"the program needs more than ([\d.]+ \w+)", self.error)
+        return parse_size(found[1]) if found else None
+
 
 def measured(folder: Path, memory: int | str, *arguments: str, cache: Path | None = None) -> Measured:
     """Run ``p.ein`` of a folder; the peak of its processes, and the pages of the folder's files that it left cached."""

@@ -6,13 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 import einturnip as et
 from einturnip.core.units import parse_size
 from einturnip.storage.io.unpublished_file import default_directory
-from tests.robustness.measuring import cached_nbytes, measured
+from tests.robustness.measuring import cached_nbytes, evict, measured
 from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, SOFTMAX
 
 # A call from Python, whose inputs stand already: how much higher the most that was resident is than what was before.
@@ -138,3 +139,36 @@ def test_python_allocates_little_while_ops_run(monkeypatch):
     ((peak, n_ops),) = peaks
     assert n_ops > 500
     assert peak < 128 * 1024 + 300 * n_ops
+
+
+TWICE = "input A : f32[n, m]\nB[i, j] = 2 * A[i, j]\noutput B\n"
+
+
+@pytest.mark.parametrize("read", ["npy", "h5"])
+def test_a_refusal_loads_no_package_that_would_exceed_the_limit(folder, read):
+    """The HDF5 library takes more than the limit leaves, and is in the account before it is loaded."""
+    np.save(folder / "A.npy", np.ones((700, 700), np.float32))
+    with h5py.File(folder / "A.h5", "w") as file:
+        file["A"] = np.ones((700, 700), np.float32)
+    (folder / "p.ein").write_text(TWICE)
+    words = ["-i", {"npy": "A=A.npy", "h5": "A=A.h5::A"}[read], "-o", "B=B.h5"]
+    limit = parse_size("56MiB")
+    refused = measured(folder, limit, *words)
+    assert refused.code == 3 and refused.peak <= limit, refused
+    if read == "h5":  # only the library knows the sizes
+        assert refused.above is not None and refused.above > limit
+        limit = refused.above
+        refused = measured(folder, limit, *words)
+        assert refused.code == 3 and refused.peak <= limit, refused
+    evict(folder)
+    ran = measured(folder, refused.least, *words)
+    assert ran.code == 0 and ran.peak <= refused.least, (refused, ran)
+
+
+def test_programs_planned_together_count_the_packages_for_their_outputs(folder):
+    np.save(folder / "A.npy", np.ones((300, 300), np.float32))
+    for name in "pq":
+        (folder / f"{name}.ein").write_text(TWICE)
+    words = ["q.ein", "-i", "p.A=A.npy", "-i", "q.A=A.npy", "-o", "p.B=B.h5", "-o", "q.B=B.npy"]
+    refused = measured(folder, "56MiB", *words)
+    assert refused.code == 3 and refused.peak <= parse_size("56MiB") < refused.least - (15 << 20), refused

@@ -8,9 +8,11 @@ from __future__ import annotations
 import io
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from einturnip.core.errors import BindError, EinturnipError, StoreError
@@ -30,6 +32,7 @@ _PAGE = 4096
 _LARGE_NBYTES = 1 << 20
 _CACHE_NBYTES = 1 << 20
 _LIBRARY_COPIES = 3
+_LIBRARY_NBYTES = 15 << 20  # h5py 3.16 takes 14.4 MiB
 _MAX_LINKS = 32
 MAX_OBJECTS = 50_000
 
@@ -38,9 +41,13 @@ def _library(path: str) -> Any:
     try:
         return import_module("h5py")
     except ImportError:
-        raise StoreError(
-            f"{path}: HDF5 files need the package h5py, which is not installed: pip install 'einturnip[hdf5]'"
-        ) from None
+        raise _missing(path) from None
+
+
+def _missing(path: str) -> StoreError:
+    return StoreError(
+        f"{path}: HDF5 files need the package h5py, which is not installed: pip install 'einturnip[hdf5]'"
+    )
 
 
 def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links: int = 0) -> Source:
@@ -337,9 +344,13 @@ class Hdf5Format(FileFormat):
         finally:
             os.close(fd)
 
-    def load(self, path: str) -> None:
-        """Load h5py."""
-        lay_out(path, {})
+    def package_nbytes(self, path: str) -> int:
+        """Resident bytes of h5py and of the HDF5 library."""
+        if "h5py" in sys.modules:
+            return 0
+        if find_spec("h5py") is None:
+            raise _missing(path)
+        return _LIBRARY_NBYTES
 
     def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
         """Contiguous datasets."""
