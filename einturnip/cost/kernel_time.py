@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from einturnip.cost.kernel_work import KernelWork, multiplied_work, work_seconds
+from einturnip.cost.kernel_work import KernelWork, contraction_work, multiplied_work, work_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_code_work import native_work
 from einturnip.cost.region_work import kernel_work
@@ -19,12 +19,13 @@ from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.select import (
     Mode,
+    blas_spec,
     compile_kernel,
     compiled_region,
     machine_code,
     planned_workspace_nbytes,
     product_code,
-    product_kernel,
+    product_spec,
 )
 
 
@@ -45,6 +46,9 @@ def kernel_seconds(
         work = _compiled_work(einsum, tuple(extents), mode)
         if work is not None:
             return machine.op_latency + work_seconds(work, machine)
+    spec = blas_spec(einsum, tuple(extents), mode)
+    if spec is not None:
+        return machine.op_latency + work_seconds(contraction_work(spec), machine)
     if machine.compiled and isinstance(einsum, Region) and machine_code(einsum, mode):
         kernel = compiled_region(einsum, tuple(extents), mode)
     else:
@@ -57,6 +61,9 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
     """Return the seconds of the NumPy kernel that replaces machine code, in the same workspace."""
     if isinstance(einsum, Region):
         return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
+    spec = blas_spec(einsum, tuple(extents), mode)
+    if spec is not None:
+        return machine.op_latency + work_seconds(contraction_work(spec), machine)
     kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
     fallback = getattr(kernel, "fallback", kernel)
     if isinstance(fallback, BlockedKernel) and fallback.within is not None:
@@ -72,7 +79,7 @@ def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Kern
         return None if made is None else native_work(made, extents)
     code = product_code(einsum, extents, mode)
     if isinstance(code, ProductSpec):
-        product = product_kernel(einsum, extents, mode)
+        product = product_spec(einsum, extents, mode)
         assert product is not None
         return multiplied_work(product, code)
     return None if code is None else native_work(code, extents)

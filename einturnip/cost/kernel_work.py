@@ -1,6 +1,7 @@
 """Work of a compiled kernel in counts: array passes, matrix products, iterations of Python loops.
 
-The counts are read from the kernel object that will be called, so that the price belongs to the code that runs.
+The counts are read from the spec of a contraction, and from the kernel object of other einsums, so that the price
+belongs to the code that runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from einturnip.cost.machine import Machine
-from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.blas.contraction_spec import ContractionSpec
 from einturnip.kernels.blas.small_products import multiplied_ns
 from einturnip.kernels.expr.assemble import PrimitiveStep, Register
 from einturnip.kernels.expr.primitives import copy, summed
@@ -92,8 +93,8 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
     match kernel:
         case BlockedKernel():
             return _blocked(kernel, share)
-        case ContractionKernel():
-            return _contraction(kernel)
+        case ContractionSpec():
+            return contraction_work(kernel)
         case PackedContraction():
             return multiplied_work(kernel.fallback, kernel.code)
         case FinalizedKernel():
@@ -252,7 +253,8 @@ def _name(step: PrimitiveStep, arguments: Sequence[Register], out: Register, ord
     return getattr(run, "__name__", type(run).__name__), out.dtype.name
 
 
-def _contraction(kernel: ContractionKernel) -> KernelWork:
+def contraction_work(kernel: ContractionSpec) -> KernelWork:
+    """Return the work of a contraction by BLAS: products of blocks, and copies of panels."""
     plan = kernel.contiguous_plan
     extents, blocks = kernel.long, plan.blocks
     counts = {p: -(-extents[p] // blocks[p]) for p in plan.loops}
@@ -277,7 +279,7 @@ def _contraction(kernel: ContractionKernel) -> KernelWork:
     return work
 
 
-def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
+def multiplied_work(kernel: ContractionSpec, code: ProductSpec) -> KernelWork:
     """Return the work of a contraction in machine code; packing is part of the product, as in BLAS."""
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
@@ -299,7 +301,7 @@ def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
     return work
 
 
-def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> int:
+def _packings(kernel: ContractionSpec, index: int, counts: dict[int, int]) -> int:
     """Return how often a panel is packed: again whenever an inner loop of its labels has moved it."""
     loops = list(counts)
     own = [i for i, p in enumerate(loops) if p in kernel.labels[index]]
@@ -308,13 +310,13 @@ def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> 
     return math.prod(counts[p] for p in loops[: max(own)] if p not in kernel.labels[index])
 
 
-def _run(kernel: ContractionKernel, index: int) -> int:
+def _run(kernel: ContractionSpec, index: int) -> int:
     """Return the elements that are contiguous in a packed copy: those of the tile's fastest label."""
     labels = [p for p in kernel.labels[index] if p in kernel.long]
     return kernel.long[labels[-1]] if labels else 1
 
 
-def _stored(kernel: ContractionKernel, index: int) -> str:
+def _stored(kernel: ContractionSpec, index: int) -> str:
     sizes: dict[int, str] = {2: "float16", 4: "float32", 8: "float64", 16: "complex128"}
     return sizes.get(kernel.itemsizes[index], "float32")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from einturnip.ir.einsum import Access, Index
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.select import compile_kernel, slower_kernel
+from einturnip.kernels.select import compile_kernel, workspace_nbytes
 
 # Time of copying a byte in memory, relative to reading it from a file.
 COPY_COST = 0.125
@@ -76,10 +76,10 @@ def needs_finalize(einsum: Space) -> bool:
 def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
     """Return the bytes that one tile's kernel needs in memory at once, workspace included."""
     split = splits_aggregation(einsum, tiles)
-    kernel = slower_kernel(einsum, tuple(tiles), "accumulate" if split else "full")
+    workspace = workspace_nbytes(einsum, tuple(tiles), "accumulate" if split else "full")
     operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
     made = state_nbytes(einsum, tiles) if split else output_nbytes(einsum, tiles)
-    total = operands + made + kernel.workspace_nbytes
+    total = operands + made + workspace
     if split and needs_finalize(einsum):
         finalizer = compile_kernel(einsum, tuple(tiles), "finalize")
         total = max(total, made + output_nbytes(einsum, tiles) + finalizer.workspace_nbytes)

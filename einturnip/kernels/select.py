@@ -14,7 +14,8 @@ from functools import lru_cache
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
+from einturnip.kernels.blas.contraction import contraction_kernel
+from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.code_cache import Code
@@ -81,9 +82,9 @@ def compile_tile(
         return compile_empty(einsum, extents, mode)
     product = _product(einsum, extents, mode == "full")
     if product is not None and not product.rounds:
-        made = _multiplied(product, einsum, mode) if native and not by_blas else product
-        if made is not product or not product.expensive:
-            return made
+        made = _multiplied(product, einsum, mode) if native and not by_blas else None
+        if made is not None or not product.expensive:
+            return made or contraction_kernel(product)
     return fast(compile_reduce(einsum, extents, mode == "full"), einsum, extents, mode)
 
 
@@ -119,10 +120,10 @@ def _as_machine_code(fallback: HostKernel, einsum: Einsum, extents: tuple[int, .
     return fallback if made is None or function is None else MachineCodeKernel(made, extents, function, fallback)
 
 
-def slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def _slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Return the kernel; for a product the one without machine code, which may take more workspace."""
-    kernel = compile_kernel(einsum, extents, mode)
-    return compile_kernel(einsum, extents, mode, by_blas=True) if isinstance(kernel, PackedContraction) else kernel
+    is_product = isinstance(einsum, Einsum) and product_spec(einsum, extents, mode) is not None
+    return compile_kernel(einsum, extents, mode, by_blas=is_product)
 
 
 def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
@@ -130,7 +131,10 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
 
     ``compiled``: it may be machine code, which takes none; the NumPy kernel as its fallback then gets little.
     """
-    kernel = slower_kernel(einsum, extents, mode)
+    spec = blas_spec(einsum, extents, mode)
+    if spec is not None:
+        return spec.workspace_nbytes
+    kernel = _slower_kernel(einsum, extents, mode)
     tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
     lean = max(_MIN_LEAN, min(_MAX_LEAN, tile // _LEAN_SHARE))
     if not compiled or kernel.workspace_nbytes <= lean:
@@ -152,23 +156,46 @@ def _stand_in(
     return fallback.within if isinstance(fallback, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
 
 
-def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
-    """Return the BLAS kernel of a contraction over a tile, fast or not; None if BLAS cannot compute it."""
-    kernel = compile_kernel(einsum, extents, mode, by_blas=True)
-    if isinstance(kernel, ContractionKernel):
-        return kernel
-    if contraction(einsum) is None or mode in ("finalize", "combine"):
+def product_spec(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionSpec | None:
+    """Return the spec of a tile's BLAS kernel, fast or not; None if BLAS cannot compute it."""
+    if mode in ("finalize", "combine"):
         return None
-    return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "full")
+    key = id(einsum), extents, mode == "full"
+    found = _specs_by_identity.get(key)
+    if found is None or found[0] is not einsum:
+        unnamed = None if contraction(einsum) is None else replace(einsum, labels=("",) * len(einsum.labels))
+        found = einsum, None if unnamed is None else _product(unnamed, extents, mode == "full")
+        if len(_specs_by_identity) >= _CACHED_KERNELS:
+            _specs_by_identity.clear()
+        _specs_by_identity[key] = found
+    return found[1]
+
+
+def blas_spec(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> ContractionSpec | None:
+    """Return the spec of the BLAS kernel that computes a tile without machine code; None if NumPy does."""
+    spec = product_spec(einsum, extents, mode) if isinstance(einsum, Einsum) and not einsum.keys else None
+    return None if spec is None or spec.rounds or spec.expensive else spec
+
+
+def kernel_flops(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
+    """Return the scalar operations of a tile's kernel."""
+    spec = blas_spec(einsum, extents, mode)
+    return compile_kernel(einsum, extents, mode).flops if spec is None else spec.flops
+
+
+def workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
+    """Return the workspace of a tile's kernel; for a product without machine code, which may take more."""
+    spec = blas_spec(einsum, extents, mode)
+    return _slower_kernel(einsum, extents, mode).workspace_nbytes if spec is None else spec.workspace_nbytes
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
     """Return the code to compile for a contraction over a tile; None if BLAS or NumPy computes it."""
-    product = product_kernel(einsum, extents, mode)
+    product = product_spec(einsum, extents, mode)
     return None if product is None else _code_of(product, einsum, mode)
 
 
-def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSpec | ProductSpec | None:
+def _code_of(product: ContractionSpec, einsum: Einsum, mode: Mode) -> KernelSpec | ProductSpec | None:
     """Return the code of a contraction: dot products if one side is a vector, else the matrix product.
 
     A batch of small products has code as well if that is faster than the general kernels.
@@ -181,15 +208,16 @@ def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSp
     return made if made is not None and made.vector >= einsum.n_out and not product.expensive else None
 
 
-def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:
-    """Return a contraction as machine code if that was prepared, else by BLAS."""
+def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKernel | None:
+    """Return a contraction as machine code; None if none was prepared."""
     code = _code_of(product, einsum, mode) if code_cache.ready() else None
     function = code_cache.find(code) if code is not None else None
     if function is None or code is None:
-        return product
+        return None
+    kernel = contraction_kernel(product)
     if isinstance(code, ProductSpec):
-        return PackedContraction(product, code, function)
-    return MachineCodeKernel(code, product.extents, function, product)
+        return PackedContraction(kernel, code, function)
+    return MachineCodeKernel(code, product.extents, function, kernel)
 
 
 @lru_cache(maxsize=256)
@@ -262,6 +290,7 @@ def forget() -> None:
 
 _CACHED_KERNELS = 256  # at 2 to 20 KiB each
 _cached_kernel = lru_cache(maxsize=_CACHED_KERNELS)(compile_tile)
-_product = lru_cache(maxsize=_CACHED_KERNELS)(compile_contraction)
+_product = lru_cache(maxsize=_CACHED_KERNELS)(contraction_spec)
 # Hashing an einsum takes longer than a small kernel's call, so recent ones are looked up by identity first.
+_specs_by_identity: dict[tuple[int, tuple[int, ...], bool], tuple[Einsum, ContractionSpec | None]] = {}
 _by_identity: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}

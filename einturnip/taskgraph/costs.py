@@ -5,7 +5,7 @@ from __future__ import annotations
 from einturnip.cost.machine import Machine
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.select import Mode, compile_kernel, planned_workspace_nbytes
+from einturnip.kernels.select import Mode, compile_kernel, kernel_flops, planned_workspace_nbytes
 from einturnip.tiling.types import Partitioning
 
 Costs = tuple[int, float, int]
@@ -58,9 +58,8 @@ class KernelCosts:
             from einturnip.cost.kernel_time import kernel_seconds
 
             extents = tuple([hi - lo for lo, hi in box])
-            kernel = compile_kernel(e, extents, mode)
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
-            found = self._known[key] = self._workspace(e, mode, extents), seconds, kernel.flops
+            found = self._known[key] = self._workspace(e, mode, extents), seconds, kernel_flops(e, extents, mode)
         return found
 
     def _workspace(self, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:

@@ -150,7 +150,7 @@ def test_contiguous_products_need_no_copies() -> None:
         access = ((2, 0) if transposed_left else (0, 2), (1, 2) if transposed_right else (2, 1))
         kernel = compile_contraction(einsum_of(access, 2, (512, 512, 512), (F32, F32), F32), (512, 512, 512), False)
         assert kernel is not None
-        (bound,) = kernel._bounds.values()
+        (bound,) = kernel.plans.values()
         assert bound.single == (512, 512, 512)
 
 

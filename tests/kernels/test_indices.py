@@ -236,7 +236,7 @@ def test_an_image_is_convolved_by_few_products() -> None:
     einsum = convolution(2, 16, 50, 32, 3)
     kernel = select.compile_kernel(einsum, einsum.bounds, "full", by_blas=True)
     assert isinstance(kernel, ContractionKernel) and kernel.workspace_nbytes <= 2 << 20
-    (bound,) = kernel._bounds.values()
+    (bound,) = kernel.plans.values()
     turns = np.prod([-(-einsum.bounds[p] // bound.plan.blocks[p]) for p in bound.plan.loops])
     assert turns <= 16 and not bound.plan.packed[1] and not bound.plan.packed[2]
     assert kernel.flops == 2 * einsum.points

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
+from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.planner import compare, lower, rematerialize
 from einturnip.planner.budget import PlanningMemory, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
@@ -147,6 +148,13 @@ def test_a_product_that_fits_is_lowered_three_times(monkeypatch: pytest.MonkeyPa
     planned = et.compile(PRODUCT).plan(arena=64 * MIB, dims=dict.fromkeys("mpn", 1024), workers=2)._job.planned
     assert len(asked) == 3
     assert sum(planned.memgraph.nbytes_by_link().values()) == 3 * 4 * 1024**2
+
+
+def test_planning_a_product_builds_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its times, operations and workspace come from the spec."""
+    monkeypatch.setattr(ContractionKernel, "__post_init__", lambda _: pytest.fail("a kernel was built"))
+    plan = et.compile(PRODUCT).plan(arena=64 * MIB, dims=dict(m=331, p=457, n=229), workers=2)
+    assert plan.prediction.flops == 2 * 331 * 457 * 229
 
 
 class Placed:

@@ -157,6 +157,11 @@ def product(dtype: np.dtype[Any], alpha: complex) -> MatrixProduct:
     return NumpyProduct(dtype, alpha) if functions is None else CblasProduct(dtype, alpha, *functions)
 
 
+def needs_scratch(dtype: np.dtype[Any]) -> bool:
+    """Return whether adding a product to a matrix needs scratch, because no CBLAS is loaded."""
+    return _functions(dtype.name) is None
+
+
 @cache
 def _functions(dtype: str) -> tuple[Any, Any] | None:
     """Return ?gemm and ?gemv with their argument types set."""

@@ -6,70 +6,28 @@ import ctypes
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from einturnip.ir.contraction import ContractionRoles, contraction
-from einturnip.ir.dtypes import BF16, DType, promote
-from einturnip.ir.einsum import Access, Einsum, labels_read
-from einturnip.ir.scalar import ScalarCast, walk
+from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.cblas import MatrixOperand, MatrixProduct, product
-from einturnip.kernels.blas.matrices import ContractionTensor, MatrixPlan, by_columns, plan, stride
-from einturnip.kernels.blas.small_products import general_ns
-from einturnip.kernels.expr.graph import number
+from einturnip.kernels.blas.contraction_spec import ROLES, BoundPlan, ContractionSpec, contraction_spec
 from einturnip.kernels.expr.primitives import BF16_EDGE, Array
-from einturnip.kernels.expr.window import aligned, label_strides, terms
+from einturnip.kernels.expr.window import aligned
 from einturnip.kernels.fp_status import INVALID, StatusLog, recording_numpy_errors
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall, address_of
 
-WORKSPACE_NBYTES = 8 << 20
-# Maximum terms of an inner product by BLAS. Longer ones are summed in blocks, as other long sums are: their rounding
-# errors grow with the logarithm of the length, BLAS's with the length.
-MAX_TERMS = 8192
-_SPARE_NBYTES = 32 << 10  # minimum workspace, for tiles that are not contiguous and need panels
-_ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
-
-StrideKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
 
 @dataclass(frozen=True)
-class _BoundPlan:
-    """A plan for tiles of certain strides; ``steps``: (row, column) strides of the three matrices."""
+class ContractionKernel(ContractionSpec, PreparableKernel):
+    """A contraction of tiles of fixed extents and any strides."""
 
-    plan: MatrixPlan
-    steps: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-    flipped: tuple[bool, bool, bool]  # panels stored by columns, as the tile is
-    single: tuple[int, int, int] | None  # m, n, k if one product computes the whole tile
+    product: MatrixProduct = field(init=False, compare=False)
 
-
-@dataclass(frozen=True)
-class ContractionKernel(PreparableKernel):
-    """A contraction of tiles of fixed extents and any strides.
-
-    Shapes:
-        accesses, labels: of left, right and out: the accesses of their axes, and the labels of their views.
-        extents: by label; ``long`` are those of more than one point.
-    """
-
-    accesses: tuple[Access, Access, Access]
-    labels: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    slots: tuple[int, int]
-    itemsizes: tuple[int, int, int]
-    converts: tuple[bool, bool, bool]
-    groups: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    batch: tuple[int, ...]
-    extents: tuple[int, ...]
-    long: Mapping[int, int]
-    dtype: DType
-    product: MatrixProduct
-    whole: bool
-    flops: int
-    narrow_bf16: bool
-    workspace_nbytes: int = 0
-    expensive: bool = False  # the general kernels are faster, because of many products or large copies
-    _bounds: dict[StrideKey, _BoundPlan] = field(default_factory=dict, init=False, compare=False)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "product", product(self.dtype.numpy, self.alpha))
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""
@@ -94,63 +52,6 @@ class ContractionKernel(PreparableKernel):
         if self.labels[index] == self.accesses[index]:
             return array
         return aligned(array, self.accesses[index], self.labels[index], self.extents)
-
-    @property
-    def sides(self) -> tuple[int, int, int]:
-        """Rows, columns and terms."""
-        m, n, k = (math.prod(self.long[p] for p in group) for group in self.groups)
-        return m, n, k
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether one side of the matrices has size 1, so that each element of the other is used once."""
-        return min(self.sides[:2]) == 1
-
-    @property
-    def rounds(self) -> bool:
-        """Whether it is a matrix-vector or inner product too long for BLAS's running sum."""
-        return self.is_vector and self.sides[2] > MAX_TERMS
-
-    @property
-    def contiguous_plan(self) -> MatrixPlan:
-        """The plan for contiguous tiles."""
-        return next(iter(self._bounds.values())).plan
-
-    def bind(self, strides: StrideKey) -> _BoundPlan:
-        """Return the cached plan for tiles of these strides (bytes by axis)."""
-        found = self._bounds.get(strides)
-        if found is None:
-            found = self._bounds[strides] = self.plan(strides, self.workspace_nbytes)
-        return found
-
-    def plan(self, strides: StrideKey, limit_nbytes: int) -> _BoundPlan:
-        """Return the plan for tiles of these strides within a workspace."""
-        tensors = tuple(self._tensor(i, s) for i, s in enumerate(strides))
-        made = plan(
-            self.groups,
-            self.batch,
-            self.long,
-            (tensors[0], tensors[1], tensors[2]),
-            self.dtype.itemsize,
-            self.product.scratch,
-            limit_nbytes,
-        )
-        steps = [[stride(made.groups[g], t.strides) for g in (t.rows, t.columns)] for t in tensors]
-        flipped = [by_columns(t, made, self.long) for t in tensors]
-        m, n, k = (math.prod(self.long[p] for p in group) for group in made.groups)
-        alone = not made.loops and not any(made.packed) and not self.product.scratch
-        return _BoundPlan(
-            made,
-            ((steps[0][0], steps[0][1]), (steps[1][0], steps[1][1]), (steps[2][0], steps[2][1])),
-            (flipped[0], flipped[1], flipped[2]),
-            (m, n, k) if alone else None,
-        )
-
-    def _tensor(self, index: int, strides: tuple[int, ...]) -> ContractionTensor:
-        size = self.itemsizes[index]
-        elements = {p: s // size for p, s in zip(self.labels[index], strides, strict=True) if p in self.long}
-        odd = any(s % size for s in strides)
-        return ContractionTensor(*_ROLES[index], elements, self.converts[index] or odd)
 
 
 def _cleared_first(call: KernelCall, out: Array) -> KernelCall:
@@ -188,7 +89,7 @@ class _ProductLoops:
     def __init__(
         self,
         kernel: ContractionKernel,
-        bound: _BoundPlan,
+        bound: BoundPlan,
         arrays: tuple[Array, Array, Array],
         fresh: bool,
         workspace: Array,
@@ -207,7 +108,7 @@ class _ProductLoops:
     def _prepare(self, index: int, array: Array) -> None:
         """Prepare a view whose last axes are those of the tensor's matrix, in the order of its panel."""
         access = self.kernel.labels[index]
-        rows, columns = (self.plan.groups[g] for g in _ROLES[index])
+        rows, columns = (self.plan.groups[g] for g in ROLES[index])
         order = (*columns, *rows) if self.bound.flipped[index] else (*rows, *columns)
         loose = tuple(p for p in access if p not in order)
         self.views.append(
@@ -290,75 +191,17 @@ class _ProductLoops:
         return np.ndarray(shape, self.kernel.dtype.numpy, self.workspace, self.plan.offsets[index])
 
     def _panel_matrix(self, index: int, sizes: Mapping[int, int]) -> MatrixOperand:
-        rows, columns = (math.prod(sizes[p] for p in self.plan.groups[g]) for g in _ROLES[index])
+        rows, columns = (math.prod(sizes[p] for p in self.plan.groups[g]) for g in ROLES[index])
         address = self.base + self.plan.offsets[index]
         return MatrixOperand(address, 1, rows) if self.bound.flipped[index] else MatrixOperand(address, columns, 1)
 
 
+def contraction_kernel(spec: ContractionSpec) -> ContractionKernel:
+    """Return the kernel of a contraction; it shares the spec's plans."""
+    return ContractionKernel(**{f.name: getattr(spec, f.name) for f in fields(spec)})
+
+
 def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
     """Compile a contraction; None if BLAS cannot compute it."""
-    found = contraction(einsum)
-    if found is None or not _by_blas(einsum, found) or 0 in extents:
-        return None
-    dtype, aggregation = found.accumulator, einsum.aggregation
-    assert aggregation is not None
-    alpha = 1.0 if found.alpha is None else number(found.alpha.value, found.product).item()
-    result = aggregation.result if whole else dtype
-    types = einsum.dtypes[found.left], einsum.dtypes[found.right], result
-    out = tuple(range(einsum.n_out))
-    accesses: tuple[Access, Access, Access] = (einsum.accesses[found.left], einsum.accesses[found.right], out)
-    long = {p: n for p, n in enumerate(extents) if n > 1}
-    kernel = ContractionKernel(
-        accesses=accesses,
-        labels=(_labels(accesses[0]), _labels(accesses[1]), out),
-        slots=(found.left, found.right),
-        itemsizes=(types[0].itemsize, types[1].itemsize, types[2].itemsize),
-        converts=(types[0] != dtype, types[1] != dtype, types[2] != dtype),
-        groups=(_kept(found.m, long), _kept(found.n, long), _kept(found.k, long)),
-        batch=_kept(found.batch, long),
-        extents=extents,
-        long=long,
-        dtype=dtype,
-        product=product(dtype.numpy, alpha),
-        whole=whole,
-        flops=2 * math.prod(extents),
-        narrow_bf16=result == BF16,
-    )
-    return _sized(kernel, types)
-
-
-def _kept(labels: tuple[int, ...], long: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(p for p in labels if p in long)
-
-
-def _by_blas(einsum: Einsum, found: ContractionRoles) -> bool:
-    """Return True if BLAS computes exactly the program: floats, and conversions without loss."""
-    if not found.accumulator.is_inexact or not found.product.is_inexact:
-        return False
-    if promote(found.product, found.accumulator) != found.accumulator:
-        return False
-    return all(promote(e.argument.dtype, e.dtype) == e.dtype for e in walk(einsum.join) if isinstance(e, ScalarCast))
-
-
-def _labels(access: Access) -> tuple[int, ...]:
-    """Return the labels of an operand's view: the access itself if its axes are distinct labels."""
-    plain = tuple(p for p in access if isinstance(p, int))
-    return plain if plain == access and len(set(plain)) == len(plain) else tuple(sorted(labels_read(access)))
-
-
-def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> ContractionKernel:
-    """Return the kernel with its workspace sized for contiguous tiles, and some spare for others."""
-    strides, nbytes = [], 0
-    for access, labels, dtype in zip(kernel.accesses, kernel.labels, types, strict=True):
-        shape = [1 + sum(abs(c) * (kernel.extents[p] - 1) for p, c in terms(axis)) for axis in access]
-        steps = itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=dtype.itemsize) if shape else ()
-        by_label = label_strides(access, tuple(reversed(tuple(steps))))
-        strides.append(tuple(by_label[p] for p in labels))
-        nbytes += -(-math.prod(shape) * kernel.dtype.itemsize // 64) * 64
-    key = strides[0], strides[1], strides[2]
-    bound = kernel.plan(key, WORKSPACE_NBYTES)
-    needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
-    expensive = bound.plan.cost_ns > general_ns(math.prod(kernel.extents), kernel.dtype.itemsize)
-    sized = replace(kernel, workspace_nbytes=needed, expensive=expensive)
-    sized.bind(key)
-    return sized
+    spec = contraction_spec(einsum, extents, whole)
+    return None if spec is None else contraction_kernel(spec)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.einsum import Einsum
-from einturnip.kernels.blas.contraction import ContractionKernel, StrideKey, compile_contraction
+from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
+from einturnip.kernels.blas.contraction_spec import ContractionSpec, StrideKey, contraction_spec
 from einturnip.kernels.blas.small_products import general_ns, multiplied_ns
 from einturnip.kernels.llvm.kernel import Function
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES
@@ -140,7 +141,7 @@ class PackedContraction(MachineCode):
         points = [math.prod(label[0] for label in labels) for labels in lists]
         packed = columns.step * columns.part, max(1, terms.step * terms.part)
         blocks = PackedBlocks.of(self.code, points[1], points[2], points[3], packed)
-        alpha = int(np.float64(fallback.product.alpha.real).view(np.int64))
+        alpha = int(np.float64(fallback.alpha.real).view(np.int64))
         # A large result that is written once in whole cache lines bypasses the caches.
         even = not any(step % 64 for walk in lists[:2] for *_, step in walk)
         large = points[3] <= min(CHUNK, blocks.terms) and math.prod(points[:3]) * size >= STREAMED_NBYTES
@@ -196,7 +197,7 @@ def _vector_cost(
     return high * wide // code.width * terms + put
 
 
-def is_fast(fallback: ContractionKernel) -> bool:
+def is_fast(fallback: ContractionSpec) -> bool:
     """Return whether the code is as fast as BLAS, or faster than NumPy's general loops if BLAS is slow."""
     if not fallback.expensive:
         return True
@@ -204,7 +205,7 @@ def is_fast(fallback: ContractionKernel) -> bool:
     return batch * multiplied_ns(fallback.sides, size) <= general_ns(math.prod(fallback.extents), size)
 
 
-def multiplication(fallback: ContractionKernel) -> ProductSpec | None:
+def multiplication(fallback: ContractionSpec) -> ProductSpec | None:
     """Return the code of a contraction of f32 or f64 matrices without conversion; else None."""
     stored = fallback.dtype in (F32, F64) and not any(fallback.converts)
     return ProductSpec(fallback.dtype) if stored and not fallback.is_vector else None
@@ -212,12 +213,13 @@ def multiplication(fallback: ContractionKernel) -> ProductSpec | None:
 
 def region_product(kernel: object) -> ProductSpec | None:
     """Return the code of a product within a block if AVX-512 makes it faster than BLAS; else None."""
-    if not isinstance(kernel, ContractionKernel) or not scales_in_vectors("float", 16):
+    if not isinstance(kernel, ContractionSpec) or not scales_in_vectors("float", 16):
         return None
     return multiplication(kernel)
 
 
 def recorded_product(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
     """Return a product within a region's block that is better recorded than passed to BLAS; else None."""
-    product = compile_contraction(einsum, extents, mode == "full") if mode != "finalize" and 0 not in extents else None
-    return product if product is not None and region_product(product) and is_fast(product) else None
+    product = contraction_spec(einsum, extents, mode == "full") if mode != "finalize" and 0 not in extents else None
+    recorded = product is not None and region_product(product) and is_fast(product)
+    return contraction_kernel(product) if product is not None and recorded else None

@@ -32,7 +32,7 @@ from einturnip.kernels.select import (
     prepare_code,
     prepare_kernels,
     product_code,
-    product_kernel,
+    product_spec,
     row_code,
 )
 from einturnip.runtime.host.command_lists import EXECUTOR
@@ -213,8 +213,8 @@ def _is_by_blas(space: Space, tile: tuple[int, ...], mode: Mode) -> bool:
     """Return whether the kernel, without machine code, is a single call of BLAS per matrix."""
     if not isinstance(space, Einsum) or contraction(space) is None:
         return False
-    kernel = product_kernel(space, tile, mode) if 0 not in tile else None
-    return kernel is not None and not kernel.rounds
+    spec = product_spec(space, tile, mode) if 0 not in tile else None
+    return spec is not None and not spec.rounds
 
 
 def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
