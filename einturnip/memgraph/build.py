@@ -30,7 +30,7 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
 # If more ops than this precede each op of a group, they precede its first, which precedes the rest: m + n edges.
 MAX_DEPS_PER_OP = 8
-# Share of the capacity that the allocation cursor may take for tasks that are not complete yet.
+# Share of the bytes that the values can use that the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
 PAGE, LINE = 4096, 64
 
