@@ -14,7 +14,7 @@ from einturnip.devices.host import arenas_nbytes
 
 T = TypeVar("T")
 
-_active: list[int] = []  # the thread of each run: append and remove are atomic
+_active: dict[int, int] = {}  # the thread of each run, by the identity of its context; single calls are atomic
 _begun = 0  # number of runs started so far
 _broken = False
 _alone: int | None = None  # the thread that waits for all other runs, or plans while there are none
@@ -34,35 +34,41 @@ class run_in_progress:
                 "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
                 "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
             )
-        _active.append(threading.get_ident())
+        _active[id(self)] = threading.get_ident()
         _begun += 1
         if _alone is not None:
             try:
-                _wait_for_turn()
+                self._wait_for_turn()
             except BaseException:
-                _active.remove(threading.get_ident())
+                _active.pop(id(self), None)
                 raise
 
     def __exit__(self, *_: object) -> None:
-        _active.remove(threading.get_ident())
+        _active.pop(id(self), None)
         if _alone is not None:
             with _changed:
                 _changed.notify_all()
 
+    def __del__(self) -> None:
+        """End a run that an interrupt stopped before its block began, so that ``__exit__`` is not called."""
+        _active.pop(id(self), None)
 
-def _wait_for_turn() -> None:
-    """Let a thread that needs exclusive use go first; nested runs proceed, to avoid a deadlock."""
-    thread = threading.get_ident()
-    if _alone == thread or _active.count(thread) > 1:
-        return
-    with _changed:
-        _active.remove(thread)
-        _changed.notify_all()
-        try:
+    def _wait_for_turn(self) -> None:
+        """Let a thread that needs exclusive use go first; nested runs proceed, to avoid a deadlock."""
+        thread = threading.get_ident()
+        if _alone == thread or _threads().count(thread) > 1:
+            return
+        with _changed:
+            _active.pop(id(self), None)
+            _changed.notify_all()
             while _alone is not None:
                 _changed.wait()
-        finally:
-            _active.append(thread)
+            _active[id(self)] = thread
+
+
+def _threads() -> list[int]:
+    """The thread of each run."""
+    return list(_active.values())
 
 
 @contextmanager
@@ -74,7 +80,7 @@ def exclusive_run() -> Iterator[None]:
         try:
             with _changed:
                 while _active:
-                    _changed.wait()
+                    _changed.wait(1.0)  # a run that an interrupt stopped ends without a notice
             yield
         finally:
             _alone = None
@@ -93,7 +99,7 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
     Raises:
         CapacityError: it does not fit.
     """
-    began, within, disturbed = _begun, threading.get_ident() in _active, bool(_active)
+    began, within, disturbed = _begun, threading.get_ident() in _threads(), bool(_active)
     try:
         with resident.exclude_foreign_memory(arenas_nbytes, fixed_minimum=disturbed):
             return call()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.api import plan_cache, prepared_plan
+from einturnip.api import active_runs, plan_cache, prepared_plan
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.parallel_parts import spans
@@ -172,6 +172,7 @@ def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
         except KeyboardInterrupt:
             interrupted += 1
     assert interrupted >= 20 and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+    assert not active_runs._active
 
 
 def test_who_comes_when_a_run_is_over_finds_nothing_and_helps_in_the_next(runs):

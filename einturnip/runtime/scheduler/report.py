@@ -16,7 +16,7 @@ class NumericWarning:
 
     ``kind``: which of these. ``tiles``: number of tiles in which it happened. ``merged``: lines of other statements
     that the same fused kernels compute, and in which it may have happened instead. ``element``: the first nan or
-    infinite element of the first such tile, such as ``y[12] = nan``; empty if unknown.
+    infinite element of the first such tile, such as ``y[12] = nan``; empty if unknown, as for prepared plans.
     """
 
     line: int
@@ -24,7 +24,7 @@ class NumericWarning:
     kind: str
     tiles: int
     merged: tuple[int, ...] = ()
-    element: str = ""
+    element: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
