@@ -30,7 +30,7 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
 # If more ops than this precede each op of a group, they precede its first, which precedes the rest: m + n edges.
 MAX_DEPS_PER_OP = 8
-# Share of the bytes that the values can use that the allocation cursor may take for tasks that are not complete yet.
+# Share of the capacity that the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
 PAGE, LINE = 4096, 64
 
@@ -101,7 +101,7 @@ class _Builder:
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
         self.spill = SpillSlots(granule)
         self.ops = OpColumns(limits)
-        self.lookahead = int(available * LOOKAHEAD_SHARE) * tasks.devices
+        self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())

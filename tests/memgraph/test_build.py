@@ -187,17 +187,7 @@ def test_dependencies_grow_with_the_ops() -> None:
     placed = build(tasks, 1 << 20, MACHINE)
     check(placed)
     waits = np.diff(placed.after_ptr)[placed.kind == OpKind.KERNEL]
-    assert waits.max() >= 20 and waits.sum() < 4 * len(placed)
-
-
-@given(names, tile_sizes)
-def test_bytes_beyond_those_of_all_values_change_no_plan(name: str, tiles: list[list[int]]) -> None:
-    """Tasks start ahead by a share of the bytes that the values can use, not of the arena given."""
-    tasks = build_tasks(decomposed(graph_of(name), tiles, 1 << 20), MACHINE)
-    enough = sum(-(-n // LINE) * LINE + LINE for n in (*tasks.value_nbytes.tolist(), *tasks.workspace.tolist()))
-    made, roomy = (build(tasks, capacity, MACHINE) for capacity in (enough, 3 << 20))
-    assert made.peak_nbytes == roomy.peak_nbytes
-    np.testing.assert_array_equal(made.write, roomy.write)
+    assert waits.max() >= 40 and waits.sum() < 4 * len(placed)
 
 
 @pytest.mark.parametrize("capacities", [1.0, 2.0, 5.0])
