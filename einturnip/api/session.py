@@ -92,8 +92,8 @@ class Session:
         copied: see ``state``.
 
         Raises:
-            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the step failed, or was
-            called from within a step of this session.
+            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the step failed, or a
+            callback of a step called it.
         """
         given = {**inputs, **(data or {})}
         for name in given:

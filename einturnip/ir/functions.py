@@ -88,20 +88,31 @@ def _where_above(x: Scalar, limit: float, yes: Scalar, no: Scalar) -> Scalar:
 _LARGE_EXPONENT, _LARGE = 30.0, 2.0**28
 
 
+def _half_exp(a: Scalar) -> Scalar:
+    """exp(a) / 2, which overflows only where exp(a) / 2 does."""
+    root = call("exp", times(number(0.5, a), a))
+    return times(times(number(0.5, a), root), root)
+
+
+def _log_of_double(x: Scalar) -> Scalar:
+    """log(2 x) for x >= 1."""
+    return added(call("log", call("max", x, number(1, x))), number(math.log(2), x))
+
+
 def _sinh(x: Scalar) -> Scalar:
     """sign(x) (e + e / (e + 1)) / 2 with e = expm1(|x|); exp(|x| / 2)^2 / 2 for large x."""
     a = call("abs", x)
-    e, root = call("expm1", _at_most(a, _LARGE_EXPONENT)), call("exp", times(number(0.5, x), a))
+    e = call("expm1", _at_most(a, _LARGE_EXPONENT))
     near = times(number(0.5, x), added(e, divided(e, one_plus(e))))
-    return times(call("sign", x), _where_above(a, _LARGE_EXPONENT, times(times(number(0.5, x), root), root), near))
+    return times(call("sign", x), _where_above(a, _LARGE_EXPONENT, _half_exp(a), near))
 
 
 def _cosh(x: Scalar) -> Scalar:
     """(e + 1 / e) / 2 with e = exp(|x|); exp(|x| / 2)^2 / 2 for large x."""
     a = call("abs", x)
-    e, root = call("exp", _at_most(a, _LARGE_EXPONENT)), call("exp", times(number(0.5, x), a))
+    e = call("exp", _at_most(a, _LARGE_EXPONENT))
     near = times(number(0.5, x), added(e, _reciprocal(e)))
-    return _where_above(a, _LARGE_EXPONENT, times(times(number(0.5, x), root), root), near)
+    return _where_above(a, _LARGE_EXPONENT, _half_exp(a), near)
 
 
 def _asinh(x: Scalar) -> Scalar:
@@ -109,16 +120,14 @@ def _asinh(x: Scalar) -> Scalar:
     a = call("abs", x)
     near = _at_most(a, _LARGE)
     more = divided(square(near), one_plus(call("sqrt", one_plus(square(near)))))
-    far = added(call("log", call("max", a, number(1, x))), number(math.log(2), x))
-    return times(call("sign", x), _where_above(a, _LARGE, far, call("log1p", added(near, more))))
+    return times(call("sign", x), _where_above(a, _LARGE, _log_of_double(a), call("log1p", added(near, more))))
 
 
 def _acosh(x: Scalar) -> Scalar:
     """log1p(t + sqrt(2 t + t^2)) with t = x - 1; log(x) + log(2) for large x."""
     t = subtracted(_at_most(x, _LARGE), number(1, x))
     near = call("log1p", added(t, call("sqrt", times(t, added(t, number(2, x))))))
-    far = added(call("log", call("max", x, number(1, x))), number(math.log(2), x))
-    return _where_above(x, _LARGE, far, near)
+    return _where_above(x, _LARGE, _log_of_double(x), near)
 
 
 def _atanh(x: Scalar) -> Scalar:
