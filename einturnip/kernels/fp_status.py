@@ -37,6 +37,7 @@ class StatusLog:
         self.bits = 0
 
     def __call__(self, _kind: str, flag: int) -> None:
+        """Add the conditions that NumPy reports."""
         for numpy_bit, bit in _FROM_NUMPY.items():
             if flag & numpy_bit:
                 self.bits |= bit

@@ -40,10 +40,10 @@ class _GeneratedTensor:
         return self.layout.extent(region)
 
     def release(self, region: Region) -> None:
-        return None
+        """Do nothing: no bytes are cached."""
 
     def close(self) -> None:
-        return None
+        """Do nothing: no file is open."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class AbsentSource(_GeneratedTensor):
     """A tensor of known shape without data: it can be planned with, but not read."""
 
     def read(self, region: Region, out: Array) -> int:
+        """Refuse to read: there is no data."""
         raise StoreError(f"input {self.name} has a shape but no data")
 
 
@@ -103,9 +104,11 @@ class SummarySink:
         return f"{self._checksum:016x}"
 
     def extent(self, region: Region) -> Extent:
+        """The region's extent."""
         return self._unstored.extent(region)
 
     def read(self, region: Region, out: Array) -> int:
+        """Refuse to read: no plan does."""
         raise InternalError(f"output {self.name} is not kept and cannot be read back")
 
     def write(self, region: Region, array: Array) -> int:
@@ -123,16 +126,16 @@ class SummarySink:
         return 0
 
     def release(self, region: Region) -> None:
-        return None
+        """Do nothing: no bytes are cached."""
 
     def commit(self) -> None:
-        return None
+        """Do nothing: the output is not kept."""
 
     def abort(self) -> None:
-        return None
+        """Do nothing: the output is not kept."""
 
     def close(self) -> None:
-        return None
+        """Do nothing: no file is open."""
 
 
 _ODD = np.uint64(0xD1342543DE82EF95)

@@ -30,13 +30,24 @@ class Source(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the file and key as the user wrote them, or of the input, in messages."""
+        ...
+
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        ...
+
     @property
-    def dtype(self) -> DType: ...
+    def dtype(self) -> DType:
+        """Element type of the tensor."""
+        ...
+
     @property
-    def tier(self) -> str: ...
+    def tier(self) -> str:
+        """Name of the file, or of the array, whose bytes ``extent`` counts."""
+        ...
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` with the region, in native byte order.

@@ -36,6 +36,7 @@ class TermDrawer(CallDrawer):
     """Draws terms over the labels in scope."""
 
     def integer(self, scope: Mapping[str, int]) -> Drawn:
+        """Draw an integer term whose value is exact."""
         found = self.number_term(scope, self.pick((0, 1)))
         fits = found.exact and kind(found.type.dtype) in "iu" and not (is_static(found.term) and _divides(found.term))
         return found if fits else self.node(NumberTerm(1))

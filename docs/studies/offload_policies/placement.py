@@ -81,13 +81,13 @@ class PlacementWalk(ResidentValues):
 
     @property
     def free_nbytes(self) -> int:
+        """Free bytes of the device's memory."""
         return self.arena.free_nbytes
 
     @property
     def host_free_nbytes(self) -> int:
+        """Free bytes of the host's memory."""
         return self.tiers[HOST].free_nbytes
-
-    # One step.
 
     def take_step(self, step: int) -> None:
         """Place one step: evictions, the step's operands, its op, and prefetches."""

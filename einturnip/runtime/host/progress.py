@@ -27,6 +27,7 @@ class ProgressReporter:
         self.seen = 0
 
     def __call__(self, trace: RunTrace) -> None:
+        """Count the ops that ended since the last call, and report them."""
         fresh = trace.order[self.seen :]
         self.seen += len(fresh)
         self.done_flops += int(self.flops[fresh].sum())
