@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from einturnip.compiler import report_of
-from einturnip.core.errors import EinturnipError
 from einturnip.planner.predict import slots
 from einturnip.runtime.host.compilation import compile_ahead, prepare_command_lists
 from einturnip.runtime.host.driver_choice import CALL_IN_PLACE_NBYTES, call_driver
-from einturnip.runtime.host.inline_plan import InlinePlan
-from einturnip.runtime.host.threaded_plan import ThreadedPlan, zero_copy_tiles
+from einturnip.runtime.host.prepared_run import PreparedRun, RunResult
+from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.report import RunReport
 from einturnip.storage.types import Array
 
@@ -32,7 +31,7 @@ class PreparedPlan:
         outputs = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
         self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in outputs]
         self._planned = planned
-        self._idle_runs: list[InlinePlan | ThreadedPlan] = []
+        self._idle_runs: list[PreparedRun] = []
         self._runs = self._n_compiled = self._command_lists = 0
         self._seconds = 0.0
 
@@ -57,7 +56,7 @@ class PreparedPlan:
             run = self._new_run(inputs, outputs)
         try:
             result = run.run(inputs, outputs)
-        except EinturnipError:
+        except Exception:
             return None
         self._seconds += time.perf_counter() - began
         if n_compiled == self._n_compiled:
@@ -69,13 +68,12 @@ class PreparedPlan:
         if not self.is_inline:
             self._idle_runs.clear()
 
-    def _new_run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlinePlan | ThreadedPlan:
-        planned = self._planned
-        if self.is_inline:
-            run = InlinePlan(planned.memgraph, zero_copy_tiles(planned.memgraph, inputs, outputs, CALL_IN_PLACE_NBYTES))
-            self._command_lists = run.n_recordable
-            return run
-        return ThreadedPlan(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
+    def _new_run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> PreparedRun:
+        graph, min_nbytes = self._planned.memgraph, CALL_IN_PLACE_NBYTES if self.is_inline else 0
+        threads = None if self.is_inline else slots(self._planned.machine.workers)
+        run = PreparedRun(graph, ZeroCopyTiles.of_arrays(graph, inputs, outputs, min_nbytes), threads=threads)
+        self._command_lists = run.n_recordable
+        return run
 
     def _compiled(self) -> int:
         """The number of compiled kernels, read after 1, 2, 4, 8 ... runs.
@@ -98,7 +96,7 @@ class _LazyReport:
 
     __slots__ = ("_planned", "_report", "_result", "_run")
 
-    def __init__(self, planned: PlannedProgram, run: InlinePlan | ThreadedPlan, result: Any) -> None:
+    def __init__(self, planned: PlannedProgram, run: PreparedRun, result: RunResult) -> None:
         self._planned, self._run, self._result = planned, run, result
         self._report: RunReport | None = None
 

@@ -17,7 +17,7 @@ from einturnip.runtime.host.driver_choice import (
     produced_nbytes,
     step_driver,
 )
-from einturnip.runtime.host.inline_plan import InlinePlan
+from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.report import Progress, RunReport
@@ -41,7 +41,7 @@ class StepPlan:
         # Ops run one at a time here, so products may use all workers; their division affects the bits.
         workers = 1 if options.reproducible else planned.machine.workers
         self._blas = BlasThreadChoice(workers, float(planned.memgraph.seconds.sum()))
-        self._inline_run: InlinePlan | None = None
+        self._inline_run: PreparedRun | None = None
         self._n_compiled, self._runs = -1, 0
         # Inputs that steps read in place, and those that were other arrays in another step, which are copied.
         self._zero_copy_inputs: dict[int, Array] = {}
@@ -109,7 +109,7 @@ class StepPlan:
             self._zero_copy_inputs = {
                 n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None
             }
-            self._inline_run, self._n_compiled = InlinePlan(planned.memgraph, in_place, fixed=True), n_compiled
+            self._inline_run, self._n_compiled = PreparedRun(planned.memgraph, in_place, fixed=True), n_compiled
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
             self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + PREPARED_OP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run

@@ -87,6 +87,10 @@ class KernelCall:
         status.clear()
         self.function(*self._arguments)
         flags = status.read()
+        return self.checked(flags) if flags else 0
+
+    def checked(self, flags: int) -> int:
+        """Return the flags that the call has raised without spurious ones."""
         return self.fallback(flags) if flags & INVALID and self.fallback is not None else flags
 
 

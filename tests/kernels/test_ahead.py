@@ -11,8 +11,8 @@ import pytest
 import einturnip as et
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
-from einturnip.runtime.host import compilation, threaded_plan
-from einturnip.runtime.host.threaded_plan import _kernel as kernel_of
+from einturnip.runtime.host import compilation, prepared_run
+from einturnip.runtime.host.prepared_run import _kernel as kernel_of
 
 pytest.importorskip("llvmlite")
 if not code_cache.available():
@@ -101,7 +101,7 @@ def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest
         causal(data=given)
     monkeypatch.setattr(compilation, "STARTING", 0.0)
     made = []
-    monkeypatch.setattr(threaded_plan, "_kernel", lambda *call: made.append(kernel_of(*call)) or made[-1])
+    monkeypatch.setattr(prepared_run, "_kernel", lambda *call: made.append(kernel_of(*call)) or made[-1])
     for _ in range(2):
         causal(data=given)
     assert made and all(getattr(kernel, "native", False) for kernel in made)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.api import plan_cache, prepared_plan
-from einturnip.runtime.host.threaded_plan import ThreadedPlan, without_ops
+from einturnip.runtime.host.prepared_run import PreparedRun
+from einturnip.runtime.host.row_dependencies import dependencies
 from tests.runtime.interrupting import calls_made
 
 ARENA = "8MiB"
@@ -24,16 +25,16 @@ def runs(monkeypatch):
     plan_cache.forget()
     made = {}
 
-    class Counted(ThreadedPlan):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+    class Counted(PreparedRun):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             made[id(self)] = 0
 
         def run(self, *arguments):
             made[id(self)] += 1
             return super().run(*arguments)
 
-    monkeypatch.setattr(prepared_plan, "ThreadedPlan", Counted)
+    monkeypatch.setattr(prepared_plan, "PreparedRun", Counted)
     return made
 
 
@@ -230,12 +231,9 @@ ELSEWHERE = {4, 5}
 
 @given(OPS, st.lists(st.booleans(), min_size=12, max_size=12))
 def test_ops_wait_for_whom_they_meet_and_no_others(ops, left_out):
-    found = without_ops(Graph(ops), left_out[: len(ops)], ELSEWHERE.__contains__)
-    stays = [op for op, out in zip(ops, left_out, strict=False) if not out]
-    assert [ops[i] for i in found.ops] == stays
-    before = []
-    for k in range(len(stays)):
-        direct = found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist()
+    kept = [k for k in range(len(ops)) if not left_out[k]]
+    stays, before = [ops[k] for k in kept], []
+    for k, direct in enumerate(dependencies(Graph(ops), kept, ELSEWHERE.__contains__)):
         assert all(p < k and meets(stays[p], stays[k]) for p in direct)
         before.append(set(direct).union(*(before[p] for p in direct)))
         assert {p for p in range(k) if meets(stays[p], stays[k])} <= before[k]

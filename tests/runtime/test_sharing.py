@@ -15,7 +15,8 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.parallel_parts import spans
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host import compilation, parallel_kernels
-from einturnip.runtime.host.threaded_plan import OpSubset, ThreadedPlan, is_sequential, merge_parallel_ops
+from einturnip.runtime.host.prepared_run import PreparedRun
+from einturnip.runtime.host.row_dependencies import is_sequential, merged
 from tests.runtime.interrupting import calls_made
 
 ARENA = "64MiB"
@@ -33,12 +34,12 @@ def runs(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(parallel_kernels, "MIN_CHUNK_SECONDS", 1e-9)
     made = []
 
-    class Noted(ThreadedPlan):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+    class Noted(PreparedRun):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             made.append(self)
 
-    monkeypatch.setattr(prepared_plan, "ThreadedPlan", Noted)
+    monkeypatch.setattr(prepared_plan, "PreparedRun", Noted)
     plan_cache.forget()
     yield made
     plan_cache.forget()
@@ -208,7 +209,7 @@ def test_what_fails_in_turn_is_run_at_length(runs, monkeypatch):
     compiled, given, asked = et.compile(text), inputs(0), []
     for _ in range(3):
         compiled(**given, arena=ARENA, workers=2)
-    assert runs[-1]._is_sequential
+    assert runs[-1]._schedule is None
 
     def fails(*_):
         asked.append(True)
@@ -232,32 +233,24 @@ def test_spans_cover_what_they_divide(extent, unit, most):
 @given(st.lists(st.sets(st.integers(0, 7)), max_size=8), st.sets(st.integers(0, 7)))
 def test_ops_are_run_in_turn_where_no_two_could_run_together(before, shared):
     waits = [sorted(p for p in found if p < k) for k, found in enumerate(before)]
-    n = len(waits)
-    columns = np.full(n, OpKind.KERNEL, np.uint8), np.full(n, -1, np.int32), np.ones(n)
-    after = np.array([p for w in waits for p in w], np.int32)
     ended = []
     for direct in waits:
         ended.append(set(direct).union(*(ended[p] for p in direct)))
-    alone = [k for k in range(n) if k not in shared]
+    alone = [k for k in range(len(waits)) if k not in shared]
     wanted = all(p in ended[k] for k in alone for p in alone if p < k)
-    found = OpSubset(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
-    assert is_sequential(found, shared) == wanted
+    assert is_sequential(waits, shared) == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 11))), max_size=12))
 def test_what_is_run_as_one_waits_for_all_that_its_ops_did(ops):
     nodes = [node for node, _ in ops]
     waits = [sorted(p for p in before if p < k) for k, (_, before) in enumerate(ops)]
-    ptr = np.cumsum([0, *map(len, waits)])
-    kind, unit = np.full(len(ops), OpKind.KERNEL, np.uint8), np.full(len(ops), -1, np.int32)
-    after = np.array([p for w in waits for p in w], np.int32)
-    before = OpSubset(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
-    groups = parallel_kernels.parallel_groups(kind.tolist(), waits, nodes.__getitem__)
-    found, rows = merge_parallel_ops(before, groups, 2)
+    groups = parallel_kernels.parallel_groups([OpKind.KERNEL] * len(ops), waits, nodes.__getitem__)
+    rows, found = merged(waits, groups)
     assert sorted(k for row in rows for k in row) == list(range(len(ops)))
     place = {k: new for new, row in enumerate(rows) for k in row}
     for new, row in enumerate(rows):
-        direct = found.after[found.after_ptr[new] : found.after_ptr[new + 1]].tolist()
+        direct = found[new]
         assert all(p < new for p in direct), "no op waits for one behind it"
         assert set(direct) == {place[p] for k in row for p in waits[k]}
         assert len({nodes[k] for k in row}) == 1

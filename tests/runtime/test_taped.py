@@ -11,7 +11,7 @@ import einturnip as et
 from einturnip.api import plan_cache
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
-from einturnip.runtime.host import compilation, inline_plan
+from einturnip.runtime.host import compilation, prepared_run
 from einturnip.runtime.host.command_lists import EXECUTOR, OpCommandList
 
 pytest.importorskip("llvmlite")
@@ -32,7 +32,7 @@ def played(tmp_path_factory, monkeypatch):
             super().__init__(taped, *others)
             made.append(len(taped))
 
-    monkeypatch.setattr(inline_plan, "OpCommandList", Noted)
+    monkeypatch.setattr(prepared_run, "OpCommandList", Noted)
     plan_cache.forget()
     yield made
     plan_cache.forget()
@@ -135,7 +135,7 @@ def test_what_happened_is_told_of_the_op_that_it_happened_in(played):
         plan_cache.forget()
         with pytest.MonkeyPatch.context() as now:
             if not taped:
-                now.setattr(inline_plan.code_cache, "find", lambda _: None)
+                now.setattr(prepared_run.code_cache, "find", lambda _: None)
             found = [program(A=A, B=1e120 * B, C=C) for A, C in cases for _ in range(3)]
         told.append([(r.report.warnings, r["Z"].tobytes()) for r in found])
     assert played and told[0] == told[1] and len({str(warnings) for warnings, _ in told[0]}) > 2

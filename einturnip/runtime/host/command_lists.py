@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from einturnip.kernels.fp_status import INVALID, REPORTED, unit
+from einturnip.kernels.fp_status import REPORTED, unit
 from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.protocol import KernelCall
 from einturnip.kernels.select import Code
@@ -76,9 +76,8 @@ class OpCommandList:
         status.clear()
         self._executor(self._address)
         while memory[2] < memory[1]:
-            op, flags = memory[2] // 2 - 1, status.read()
-            fallback = self._calls[op].fallback
-            bits[op] = fallback(flags) if flags & INVALID and fallback is not None else flags
+            op = memory[2] // 2 - 1
+            bits[op] = self._calls[op].checked(status.read())
             status.clear()
             self._executor(self._address)
         return CommandListResult(bits, memory[self._stamps :])

@@ -10,12 +10,11 @@ import contextlib
 import time
 from array import array
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.kernels.fp_status import INVALID, REPORTED, fp_flags
+from einturnip.kernels.fp_status import REPORTED, fp_flags
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import entry
 from einturnip.kernels.llvm.parallel_for import CALL, ParallelForCode
@@ -33,49 +32,35 @@ _POLL_SECONDS = 20e-6  # between checks whether other threads have finished thei
 _PARALLEL_FOR: Code = ParallelForCode()
 
 
-@dataclass(frozen=True)
-class ParallelOp:
-    """One op divided into chunks; ``words``: of each chunk, as ``KernelCall.divide`` returns them."""
-
-    op: int
-    call: KernelCall
-    words: NDArray[np.int64]
-
-
 class ParallelOps:
     """Ops whose chunks several threads take. For one run at a time.
 
-    ``memory``: the argument words of all chunks, one after the other. ``places``: by op, the position of the first word
+    ``memory``: the argument words of all chunks, one after the other. ``begins``: by op, the position of the first word
     of each chunk. Private memory: ``_calls`` has a row for each chunk: the function, the address of its argument words,
     the position of the scratch word, and the flags that the call raised.
     """
 
-    def __init__(self, parallel: Sequence[ParallelOp]) -> None:
-        self._parallel = parallel
-        length = max(one.words.shape[1] for one in parallel)
-        counts = [len(one.words) for one in parallel]
-        self._begins = np.cumsum([0, *counts])
-        words = np.zeros((int(self._begins[-1]), length), np.int64)
+    def __init__(self, divided: Sequence[tuple[KernelCall, NDArray[np.int64]]]) -> None:
+        """``divided``: the call of each op, and the words of its chunks (see KernelCall)."""
+        self._ops = [call for call, _ in divided]
+        length = max(chunks.shape[1] for _, chunks in divided)
+        self._first = np.cumsum([0, *(len(chunks) for _, chunks in divided)])
+        words = np.zeros((int(self._first[-1]), length), np.int64)
         self._calls = np.zeros((len(words), len(CALL)), np.int64)
-        self.places = list[NDArray[np.int64]]()
-        for one, begin in zip(parallel, self._begins.tolist(), strict=False):
-            rows = np.arange(begin, begin + len(one.words))
-            words[rows, : one.words.shape[1]] = one.words
-            self._calls[rows, 0] = entry(one.call.function)
-            self._calls[rows, 2] = one.call.scratch
-            self.places.append(rows * length)
+        self.begins = list[NDArray[np.int64]]()
+        for (call, chunks), first in zip(divided, self._first.tolist(), strict=False):
+            rows = np.arange(first, first + len(chunks))
+            words[rows, : chunks.shape[1]] = chunks
+            self._calls[rows, 0] = entry(call.function)
+            self._calls[rows, 2] = call.scratch
+            self.begins.append(rows * length)
         self._calls[:, 1] = words.ctypes.data + 8 * length * np.arange(len(words))
         self.memory = words.reshape(-1)
-        self._work = _ParallelWork(self._calls, max(one.call.scratch_nbytes for one in parallel))
+        self._work = _ParallelWork(self._calls, max(call.scratch_nbytes for call in self._ops))
         self._assigned = AssignedOps(self._work, ())
 
-    @property
-    def ops(self) -> list[int]:
-        """The ops that are divided."""
-        return [one.op for one in self._parallel]
-
     def run(self, pool: WorkerPool, others: int) -> dict[int, int]:
-        """Run every chunk; return the floating-point flags of each op that raised any.
+        """Run every chunk; return the floating-point flags of each op that raised any, by its position.
 
         ``others``: number of threads of the pool that are asked to help.
         """
@@ -85,13 +70,8 @@ class ParallelOps:
             pool.submit(Lane.COMPUTE, self._assigned)
         if not work.finish(mine) & REPORTED:
             return {}
-        seen = np.bitwise_or.reduceat(self._calls[:, 3], self._begins[:-1]).tolist()
-        found = {one.op: (fp_flags(word), one.call.fallback) for one, word in zip(self._parallel, seen, strict=True)}
-        return {
-            op: fallback(flags) if flags & INVALID and fallback is not None else flags
-            for op, (flags, fallback) in found.items()
-            if flags
-        }
+        seen = map(fp_flags, np.bitwise_or.reduceat(self._calls[:, 3], self._first[:-1]).tolist())
+        return {k: self._ops[k].checked(flags) for k, flags in enumerate(seen) if flags}
 
 
 class _ParallelWork:

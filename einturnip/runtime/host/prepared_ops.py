@@ -19,7 +19,7 @@ from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling.types import Box
 
 PreparedOp: TypeAlias = Callable[[], int]
-"""Executes an op; returns the floating-point flags of its kernel. ``int`` itself is the op that does nothing."""
+"""Executes an op; returns the floating-point flags of its kernel."""
 
 _Move = tuple[int, Any, Any, Any]
 """Words to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
@@ -68,15 +68,16 @@ class PreparedOps:
                 for tier, memory, position, offset in moves:
                     memory[position] = now[tier] + offset
 
-    def relocate(self, k: int, memory: Any, begin: Any) -> None:
-        """Update a copy of the words of op ``k`` for each run, in place of the words themselves.
+    def relocate(self, ops: Sequence[int], memory: Any, begins: Sequence[Any]) -> None:
+        """Update copies of the words of ``ops`` for each run, in place of the words themselves.
 
-        ``begin``: the position of the copy's first word in ``memory``; for an op divided into parts, that of each part.
+        ``begins``: the position of each copy's first word in ``memory``; for an op divided into chunks, of each chunk.
         """
-        self._moves[k] = [
-            (tier, memory, begin + word, memory[begin + word] - self.addresses[tier])
-            for tier, _, word, _ in self._moves[k]
-        ]
+        for k, begin in zip(ops, begins, strict=True):
+            self._moves[k] = [
+                (tier, memory, begin + word, memory[begin + word] - self.addresses[tier])
+                for tier, _, word, _ in self._moves[k]
+            ]
 
     def end(self) -> None:
         """Drop the arrays of a run."""
@@ -90,8 +91,6 @@ class PreparedOps:
                 return self._kernel(op)
             case OpKind.MOVE:
                 return self._move(op)
-            case OpKind.LOAD | OpKind.STORE if self._zero_copy.needs_no_copy(op):
-                return int
             case OpKind.LOAD | OpKind.RELOAD:
                 return self._copy(op, op.reads[0].tier, inward=True)
             case OpKind.OFFLOAD | OpKind.STORE:

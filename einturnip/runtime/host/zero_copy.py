@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from einturnip.cost.working_set import splits_aggregation
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
+from einturnip.ir.dtypes import from_numpy
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.select import Mode, compile_kernel
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
-from einturnip.storage.arrays import ArraySource
+from einturnip.storage.arrays import ArraySource, array_sink, array_source
 from einturnip.storage.types import Sink, Source, slices
 from einturnip.tiling.types import Box
 
@@ -46,6 +47,18 @@ class ZeroCopyTiles:
         self._arrays = {n: a for n, a in (read if read_only else read | written).items() if _is_usable(a)}
         self._array_of = _files(graph, self._arrays, first) if self._arrays else {}
         self._multiplied = _multiplied(graph) & self._array_of.keys() if self._arrays else frozenset()
+
+    @classmethod
+    def of_arrays(
+        cls, graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], min_nbytes: int = 0
+    ) -> ZeroCopyTiles:
+        """Return the tiles of a run's arrays. Arrays below ``min_nbytes`` are always copied.
+
+        If one output is below ``min_nbytes``, all outputs are copied.
+        """
+        sources = [None if a is None or a.nbytes < min_nbytes else array_source(a, "") for a in inputs]
+        sinks = [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs]
+        return cls(graph, sources, sinks, read_only=any(a.nbytes < min_nbytes for a in outputs))
 
     @property
     def empty(self) -> bool:

@@ -1,0 +1,270 @@
+"""Prepared runs: a plan's kernels and addresses are resolved once, and run repeatedly on arrays.
+
+A run consists of rows: one op, a command list, or kernels that all workers divide among them. Two drivers run the rows:
+one after the other in the caller's thread, or by worker threads in any order that the dependencies allow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby, pairwise
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from einturnip.devices.host import blas_threads
+from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.command_list import kind_of
+from einturnip.kernels.protocol import CallArguments, HostKernel
+from einturnip.kernels.select import compile_kernel
+from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Array, NodeTile
+from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
+from einturnip.runtime.host.driver_choice import DIVIDED_FLOPS, INLINE_ARENA_NBYTES, produced_nbytes
+from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.host.parallel_kernels import ParallelOps, available, max_chunks, parallel_groups
+from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
+from einturnip.runtime.host.row_dependencies import (
+    RowSchedule,
+    dependencies,
+    is_sequential,
+    merged,
+    row_schedule,
+    separate_values,
+)
+from einturnip.runtime.host.worker_pool import WorkerPool
+from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.runtime.scheduler.policies import critical_path
+from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.trace import RunTrace
+
+_Flags: TypeAlias = int | CommandListResult | Mapping[int, int]
+"""The floating-point flags of a row's op, or of each op in it that raised any."""
+_Call: TypeAlias = Callable[[], _Flags]
+_Span: TypeAlias = tuple[float, float, int]
+"""Begin and end in seconds since the run began, and the thread."""
+
+
+class RunResult(NamedTuple):
+    """The raw result of a run.
+
+    ``flags``: what each row returned. ``times``: the trace of the rows; of rows that ran one after the other, the clock
+    before the first and after each.
+    """
+
+    flags: Sequence[_Flags]
+    times: RunTrace | list[float]
+
+
+class PreparedRun:
+    """A plan with its own arena and with prepared ops. For one run at a time.
+
+    ``zero_copy``: the tiles of the caller's arrays that are used without a copy. ``fixed``: every run has the same
+    arrays; otherwise they have the same shapes, strides and dtypes, and no reference to them is kept. ``threads``: of
+    each lane; None if the caller's thread runs all ops, in serial order.
+    """
+
+    def __init__(
+        self, graph: MemGraph, zero_copy: ZeroCopyTiles, fixed: bool = False, threads: dict[Lane, int] | None = None
+    ) -> None:
+        self._graph, self._threads = graph, threads
+        self._workers = 1 if threads is None else threads[Lane.COMPUTE]
+
+        def is_external(value: int) -> bool:
+            return zero_copy.window(value) is not None
+
+        if threads is not None:
+            graph = separate_values(graph, is_external)
+        ops = [op for op in graph if op.kind not in _TRANSFERS or not zero_copy.needs_no_copy(op)]
+        products = list[int]()  # operations of each
+        # Reproducible runs use BLAS for products, because compiled code may be absent. Runs on fixed arrays use it
+        # because it divides a product among all workers.
+        kernel = partial(_kernel, graph.taskgraph.ordered, fixed, products)
+        is_fixed = fixed or (threads is None and zero_copy.empty)
+        self._prepared = PreparedOps(graph, zero_copy, is_fixed, kernel, ops)
+        self.n_recordable = 0
+        """The number of ops that a command list can contain."""
+        self._parallel = dict[int, ParallelOps]()  # by row
+        self._schedule: RowSchedule | None = None  # of rows that can run at the same time
+        if threads is None:
+            rows = self._record()
+            self._one_blas_thread = not fixed and 0 < max(products, default=0) < DIVIDED_FLOPS
+        else:
+            waits = dependencies(graph, [op.id for op in ops], is_external)
+            parallel = self._divide(ops, waits)
+            rows, waits = merged(waits, list(parallel))
+            self._parallel = {rows.index(group): divided for group, divided in parallel.items()}
+            self._calls: list[_Call] = [self._prepared.calls[members[0]] for members in rows]
+            self._one_blas_thread = len(self._parallel) < len(rows)
+        self._rows = [tuple([ops[k].id for k in members]) for members in rows]
+        if threads is not None and not is_sequential(waits, self._parallel):
+            each = [sum(ops[k].seconds for k in members) for members in rows]
+            seconds = [s / (self._workers if row in self._parallel else 1) for row, s in enumerate(each)]
+            self._schedule, ranks = row_schedule(graph, self._rows, seconds, waits), critical_path(graph)
+            self._ranks = [min(ranks[op] for op in members) for members in self._rows]
+        if not fixed:
+            zero_copy.forget()
+        self._keeps_arena = threads is None or produced_nbytes(graph) <= INLINE_ARENA_NBYTES
+
+    def _record(self) -> list[tuple[int, ...]]:
+        """Set the calls: a command list for consecutive ops that can be recorded, one for each other op.
+
+        Returns the ops of each call.
+        """
+        prepared, rows = self._prepared, list[tuple[int, ...]]()
+        recordable = {i for i, call in prepared.kernel_calls.items() if call.scratch < 0 and kind_of(call) is not None}
+        self._calls, self.n_recordable = [], len(recordable)
+        has_executor = code_cache.find(EXECUTOR) is not None
+        for is_recordable, group in groupby(range(len(prepared.calls)), recordable.__contains__):
+            members = tuple(group)
+            if is_recordable and has_executor and len(members) > 1:
+                commands = OpCommandList([prepared.kernel_calls[i] for i in members])
+                prepared.relocate(members, commands.memory, commands.begins)
+                rows.append(members)
+                self._calls.append(commands)
+            else:
+                rows += [(i,) for i in members]
+                self._calls += [prepared.calls[i] for i in members]
+        return rows
+
+    def _divide(self, ops: Sequence[Op], waits: Sequence[Sequence[int]]) -> dict[tuple[int, ...], ParallelOps]:
+        """Divide into chunks the groups of ops that can run as one."""
+        found = dict[tuple[int, ...], ParallelOps]()
+        if not available(self._workers):
+            return found
+        node = self._graph.taskgraph.node
+        for group in parallel_groups([op.kind for op in ops], waits, lambda k: int(node[ops[k].task])):
+            parts = []
+            for k in group:
+                call, chunks = self._prepared.kernel_calls.get(k), max_chunks(ops[k].seconds, len(group), self._workers)
+                if call is None or call.divide is None:
+                    break
+                parts.append((call, call.divide(chunks)))
+            if len(parts) == len(group) and sum(len(words) for _, words in parts) > 1:
+                found[group] = ParallelOps(parts)
+                self._prepared.relocate(group, found[group].memory, found[group].begins)
+        return found
+
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> RunResult:
+        """Run every op. ``inputs``: the array of each input by node. ``outputs``: the array of each output.
+
+        Raises:
+            Exception: a kernel failed; the error does not name the statement.
+        """
+        self._prepared.begin(inputs, outputs)
+        try:
+            if not self._one_blas_thread:
+                return self._run()
+            with blas_threads(1):
+                return self._run()
+        finally:
+            self._prepared.end()
+
+    def _run(self) -> RunResult:
+        if self._threads is None:
+            return _run_in_order(self._calls)
+        pool, calls = WorkerPool.acquire(self._threads), self._calls.copy()
+        for row, divided in self._parallel.items():
+            calls[row] = partial(divided.run, pool, self._workers - 1)
+        try:
+            result = _run_in_order(calls) if self._schedule is None else self._run_concurrently(pool, calls)
+        except BaseException:
+            pool.close()
+            raise
+        pool.release()
+        if not self._keeps_arena:
+            self._prepared.arena.forget()
+        return result
+
+    def _run_concurrently(self, pool: WorkerPool, calls: Sequence[_Call]) -> RunResult:
+        """Run each row as soon as its dependencies have ended."""
+        rows, threads, flags = self._schedule, self._threads, list[_Flags]([0]) * len(calls)
+        assert rows is not None and threads is not None
+
+        def execute(row: int) -> None:
+            flags[row] = calls[row]()
+
+        state = SchedulerState(rows, self._ranks, threads)
+        return RunResult(flags, run_ops(rows, state, execute, lambda _: "", threads, pool=pool, joins=True))
+
+    def report(self, result: RunResult) -> tuple[dict[int, list[int]], RunTrace]:
+        """Return the numeric events of a run by node (see ``numeric_events``), and its trace.
+
+        An omitted transfer appears in the trace at the moment when its dependencies had ended.
+        """
+        trace, graph, bits = RunTrace(len(self._graph)), self._graph, dict[int, int]()
+        spans, stalls, trace.seconds = self._spans(result.times)
+        by_op = dict[int, _Span]()
+        for row, (ops, found) in enumerate(zip(self._rows, result.flags, strict=True)):
+            flags = (
+                found.bits if isinstance(found, CommandListResult) else {0: found} if isinstance(found, int) else found
+            )
+            bits |= {ops[k]: raised for k, raised in flags.items()}
+            by_op |= zip(ops, self._op_spans(spans[row], len(ops), found), strict=True)
+            if row in self._parallel:  # uses all workers, which the trace counts as one
+                excess = (self._workers - 1) * (spans[row][1] - spans[row][0])
+                for cause in sorted(stalls):
+                    used = min(stalls[cause], excess)
+                    stalls[cause], excess = stalls[cause] - used, excess - used
+        end = np.zeros(len(graph))
+        for op in range(len(graph)):
+            before = graph.after[graph.after_ptr[op] : graph.after_ptr[op + 1]]
+            ended = float(end[before].max(initial=0.0))
+            end[op] = by_op.setdefault(op, (ended, ended, 0))[1]
+        for op in sorted(by_op, key=lambda op: (by_op[op][1], op)):
+            begin, ended, thread = by_op[op]
+            trace.ended(op, Lane(OpKind(int(graph.kind[op])).lane), thread, begin, ended)
+        trace.stalls = stalls
+        return numeric_events(graph, bits), trace
+
+    def _spans(self, times: RunTrace | list[float]) -> tuple[list[_Span], dict[str, float], float]:
+        """Return when each row ran, the idle seconds by cause, and the seconds of the run."""
+        if isinstance(times, RunTrace):
+            line = times.timeline
+            spans = list(zip(line.begin.tolist(), line.end.tolist(), line.thread.tolist(), strict=True))
+            return spans, dict(times.stalls), times.seconds
+        first, last = times[0], times[-1]
+        idle = (self._workers - 1) * (last - first)
+        return (
+            [(a - first, b - first, 0) for a, b in pairwise(times)],
+            RunTrace(0).stalls | {"memory": idle},
+            last - first,
+        )
+
+    def _op_spans(self, row: _Span, n: int, found: _Flags) -> list[_Span]:
+        """Return when each of the ``n`` ops of a row ran; parallel ones appear as if each had one thread."""
+        begin, end, thread = row
+        if isinstance(found, int):
+            return [row]
+        if isinstance(found, CommandListResult):
+            return [(a, b, thread) for a, b in pairwise([begin, *found.ends(begin, end)])]
+        each = (end - begin) / -(-n // self._workers)
+        rounds = (divmod(k, self._workers) for k in range(n))
+        return [(begin + number * each, begin + (number + 1) * each, worker) for number, worker in rounds]
+
+
+_TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
+
+
+def _run_in_order(calls: Sequence[_Call]) -> RunResult:
+    clock = time.perf_counter
+    flags, times = list[_Flags](), [clock()]
+    for call in calls:
+        flags.append(call())
+        times.append(clock())
+    return RunResult(flags, times)
+
+
+def _kernel(by_blas: bool, divided: bool, products: list[int], tile: NodeTile, arguments: CallArguments) -> HostKernel:
+    """Choose the kernel of a call; appends the operations of a product by BLAS to ``products``."""
+    kernel = compile_kernel(tile.einsum, tile.extents, tile.mode, by_blas or divided)
+    if divided and not by_blas and isinstance(kernel, ContractionKernel):
+        # BLAS needs several calls for some small products; machine code needs one.
+        several = not kernel.is_vector and kernel.prepare(arguments).function is None
+        kernel = compile_kernel(tile.einsum, tile.extents, tile.mode) if several else kernel
+    if isinstance(kernel, ContractionKernel):
+        products.append(kernel.flops)
+    return kernel
