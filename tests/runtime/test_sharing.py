@@ -159,6 +159,18 @@ def test_comparing_with_nan_is_nothing_invalid(runs):
     assert runs and runs[-1]._parallel
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_tile_with_nan_is_added_once(runs, workers):
+    compiled = et.compile(program(["i,k", "k,j"], "Z[i,j] = sum[k] max(X[i,k], Y[k,j])"))
+    X, Y = numbers(0, 90, 6000), numbers(1, 6000, 80)
+    X[3, 10] = np.nan
+    wanted = np.maximum(X[:, :, None], Y).sum(1)
+    for _ in range(4):
+        result = compiled(X=X, Y=Y, arena="8MiB", workers=workers)
+        assert np.array_equal(result["Z"], wanted, equal_nan=True) and not result.report.warnings
+    assert runs
+
+
 def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
     text, inputs, right = PROGRAMS["tropical"]
     compiled, given = et.compile(text), inputs(0)

@@ -119,11 +119,11 @@ class PreparedOps:
         call = kernel.prepare(arguments)
         if not windows:
             return call
-        run = self._on_arrays(kernel, arguments, windows)
+        on_arrays = self._on_arrays(kernel, arguments, windows)
         if len(call.relocations) != len(arguments.operands) + len(arguments.outs):
-            return PythonCall(run)
-        if call.fallback is not None:
-            call.fallback = lambda _flags: run()
+            return PythonCall(lambda: on_arrays().run())
+        if call.fallback is not None:  # another run of the call would add the tile again
+            call.fallback = lambda flags: on_arrays().checked(flags)
         for slot, (tier, _) in windows.items():
             word = call.relocations[slot]
             base = self.addresses.setdefault(tier, address_of(self._array(tier)))
@@ -132,22 +132,20 @@ class PreparedOps:
 
     def _on_arrays(
         self, kernel: HostKernel, arguments: CallArguments, windows: Mapping[int, Window]
-    ) -> Callable[[], int]:
-        """Return the kernel call on the arrays of the present run."""
+    ) -> Callable[[], KernelCall]:
+        """Return a function that prepares the call on the arrays of the present run."""
         outs, operands, origins, first, workspace = arguments
         in_arena = [None if slot in windows else tensor for slot, tensor in enumerate((*operands, *outs))]
         files, n = self.files, len(operands)
         del arguments, outs, operands  # the closure below would keep the arrays alive
 
-        def run() -> int:
+        def on_arrays() -> KernelCall:
             tensors: list[Any] = in_arena.copy()
             for slot, (tier, window) in windows.items():
                 tensors[slot] = files[tier][window]
-            return kernel.prepare(
-                CallArguments(tuple(tensors[n:]), tuple(tensors[:n]), origins, first, workspace)
-            ).run()
+            return kernel.prepare(CallArguments(tuple(tensors[n:]), tuple(tensors[:n]), origins, first, workspace))
 
-        return run
+        return on_arrays
 
     def _windows(self, op: Op, tile: NodeTile) -> dict[int, Window]:
         """Return the windows of an op's tiles in the caller's arrays, by operand, then output."""
