@@ -38,7 +38,7 @@ def test_kernels_of_one_key_have_one_code(equation: str, dtype: str, sizes: list
     first, second = [spec for spec in specs if spec is not None][:2] if None not in specs and specs else (None, None)
     if first is not None and second is not None:
         same = code_cache._key(first) == code_cache._key(second)
-        assert not same or code_cache._ir(first) == code_cache._ir(second)
+        assert not same or code_cache.llvm_ir(first) == code_cache.llvm_ir(second)
 
 
 @pytest.mark.parametrize("equation", ["Z[n,p] = sum[m] (X[n,m] - Y[p,m])^2", "Z[n] = sum[m] abs(X[n,m])"])

@@ -57,7 +57,7 @@ def test_maps(equation: str) -> None:
     (node,) = [n for n in graph.nodes if isinstance(n, EinsumNode)]
     assert isinstance(node.einsum, Einsum)
     assert select.prepare_kernels([(node.einsum, "full")]) == 1
-    made = code_cache._ir(select.kernel_spec(node.einsum, "full"))  # type: ignore[arg-type]
+    made = code_cache.llvm_ir(select.kernel_spec(node.einsum, "full"))  # type: ignore[arg-type]
     assert "!nontemporal" in made and "sfence" in made
     kernel = compile_tile(node.einsum, node.einsum.bounds, "full")
     assert isinstance(kernel, MachineCodeKernel)
@@ -77,7 +77,7 @@ def test_maps(equation: str) -> None:
 def test_rows(name: str) -> None:
     region, operands = region_of(PROGRAMS[name], 21, 83)
     kernel = native(region)
-    assert "!nontemporal" in code_cache._ir(kernel.run.row_spec)
+    assert "!nontemporal" in code_cache.llvm_ir(kernel.run.row_spec)
     expected, _ = ran(region, operands, kernel.fallback)
     for offset, spare in ((0, 13), (0, 0), (5, 3)):
         out, _ = ran(region, operands, kernel, lying((21, 83), offset, spare))

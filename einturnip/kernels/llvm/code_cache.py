@@ -64,7 +64,7 @@ def prepare(specs: Iterable[Code]) -> int:
     missing = {
         k: spec for k, spec in required.items() if k not in _loaded and k not in _failed and not _load_from_disk(k)
     }
-    made = _compile({k: _ir(spec) for k, spec in missing.items()}) if missing and available() else {}
+    made = _compile({k: llvm_ir(spec) for k, spec in missing.items()}) if missing and available() else {}
     for key in missing:
         if key not in made or not _load(key, made[key]):
             _failed.add(key)
@@ -112,7 +112,7 @@ def _without_extents(spec: Code) -> Code:
     return spec.without_extents() if isinstance(spec, KernelSpec | FusedRowSpec) else spec
 
 
-def _ir(spec: Code) -> str:
+def llvm_ir(spec: Code) -> str:
     """Return the LLVM IR of a kernel."""
     match _without_extents(spec):
         case KernelSpec() as kernel if kernel.packing is not None:

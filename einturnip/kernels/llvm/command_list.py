@@ -11,8 +11,11 @@ import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.routine import ZERO, Branch, Routine, module
 from einturnip.kernels.protocol import KernelCall
 
 # Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
@@ -23,6 +26,7 @@ KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8)
 HEAD = 4
 # Words of a GEMM: their number; alpha and beta.
 GEMM_WORDS, SCALARS = 15, (7, 12)
+_FILLED = 16  # words that a fill stores at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,144 +73,43 @@ def _bits(value: float, name: str) -> int:
 
 def command_list_ir(name: str) -> str:
     """Return its LLVM IR."""
-    cases = [(CALL, "band"), (FILL4, "fill4"), (FILL8, "fill8"), (STAMP, "stamp")]
-    cases += [(kind, f"gemm{kind}") for kind in KINDS.values()]
-    switch = " ".join(f"i64 {kind}, label %{block}" for kind, block in cases)
-    bodies = [_call(), _stamp(), _fill("fill4", "i32"), _fill("fill8", "i64")]
-    bodies += [_gemm(f"gemm{kind}", dtype, size) for (dtype, size), kind in KINDS.items()]
-    return f"""
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare i64 @llvm.readcyclecounter()
-define void @{name}(ptr %args) #0 {{
-entry:
-  %status = alloca i32
-  %ntable = load i64, ptr %args
-  %table = inttoptr i64 %ntable to ptr
-  %pcount = getelementptr i64, ptr %args, i64 1
-  %count = load i64, ptr %pcount
-  %pnext = getelementptr i64, ptr %args, i64 2
-  %start = load i64, ptr %pnext
-  %pstops = getelementptr i64, ptr %args, i64 3
-  %nstops = load i64, ptr %pstops
-  %stops = trunc i64 %nstops to i32
-  br label %head
-head:
-  %i = phi i64 [ %start, %entry ], [ %following, %after ]
-  %going = icmp slt i64 %i, %count
-  br i1 %going, label %inside, label %done
-inside:
-  %kindat = mul i64 %i, 2
-  %pkind = getelementptr i64, ptr %table, i64 %kindat
-  %kind = load i64, ptr %pkind
-  %pwhere = getelementptr i64, ptr %pkind, i64 1
-  %nwhere = load i64, ptr %pwhere
-  %a = inttoptr i64 %nwhere to ptr
-  switch i64 %kind, label %after [ {switch} ]
-{"".join(bodies)}
-after:
-  %following = add i64 %i, 1
-  call void @llvm.x86.sse.stmxcsr(ptr %status)
-  %word = load i32, ptr %status
-  %raised = and i32 %word, %stops
-  %stop = icmp ne i32 %raised, 0
-  br i1 %stop, label %halt, label %head
-halt:
-  store i64 %following, ptr %pnext
-  ret void
-done:
-  store i64 %count, ptr %pnext
-  ret void
-}}
-"""
+    f = Routine(name, "words", "", linkage="")
+    memory = f.make("alloca i32", "ptr", 0)
+    table, count, first, flags = f.pointer_in(f["words"], 0), *(f.word(f["words"], k) for k in (1, 2, 3))
+    stops = f.cast("trunc", flags, "i32")
+
+    def one(carried: list[IrValue]) -> list[IrValue]:
+        i = carried[0]
+        kind, words = f.word(table, f.times(i, 2)), f.pointer_in(f.words(table, f.times(i, 2)), 1)
+        cases: dict[int, Branch] = {
+            CALL: lambda: f.run_at(f.pointer_in(words, 0), f.words(words, 1)),
+            FILL4: lambda: _fill(f, words, "i32"),
+            FILL8: lambda: _fill(f, words, "i64"),
+            STAMP: lambda: f.store(f.call("llvm.readcyclecounter", [], "i64", 0), words),
+        }
+        cases |= {kind: partial(_gemm, f, words, name, size) for (name, size), kind in KINDS.items()}
+        f.switch(kind, cases)
+        raised = f.binary("and", f.status_word(memory), stops)
+        following = f.plus(i, 1)
+        return [following, f.select(f.compare("icmp ne", raised, f.constant(0, "i32")), following, carried[1])]
+
+    following, _ = f.repeat([first, count], lambda carried: f.whether("slt", carried[0], carried[1]), one)
+    f.store(following, f.words(f["words"], 2))
+    return module([f])
 
 
-def _call() -> str:
-    """Call a function. Arguments: its address, then its own."""
-    return """
-band:
-  %bn = load i64, ptr %a
-  %bf = inttoptr i64 %bn to ptr
-  %ba = getelementptr i64, ptr %a, i64 1
-  call void %bf(ptr %ba)
-  br label %after
-"""
-
-
-def _stamp() -> str:
-    """Store the clock. Arguments: the address of the count."""
-    return """
-stamp:
-  %now = call i64 @llvm.readcyclecounter()
-  store i64 %now, ptr %a
-  br label %after
-"""
-
-
-def _fill(block: str, kind: str) -> str:
+def _fill(f: Routine, words: IrValue, kind: str) -> None:
     """Fill words. Arguments: an address, the number of words, and the word."""
-    b = block
-    value = "  %fill4v = trunc i64 %fill4w to i32" if kind == "i32" else "  %fill8v = add i64 %fill8w, 0"
-    return f"""
-{b}:
-  %{b}n = load i64, ptr %a
-  %{b}p = inttoptr i64 %{b}n to ptr
-  %{b}pc = getelementptr i64, ptr %a, i64 1
-  %{b}c = load i64, ptr %{b}pc
-  %{b}pw = getelementptr i64, ptr %a, i64 2
-  %{b}w = load i64, ptr %{b}pw
-{value}
-  %{b}one = insertelement <16 x {kind}> poison, {kind} %{b}v, i64 0
-  %{b}all = shufflevector <16 x {kind}> %{b}one, <16 x {kind}> poison, <16 x i32> zeroinitializer
-  %{b}rest = urem i64 %{b}c, 16
-  %{b}wide = sub i64 %{b}c, %{b}rest
-  br label %{b}head
-{b}head:
-  %{b}i = phi i64 [ 0, %{b} ], [ %{b}j, %{b}body ]
-  %{b}more = icmp slt i64 %{b}i, %{b}wide
-  br i1 %{b}more, label %{b}body, label %{b}tail
-{b}body:
-  %{b}at = getelementptr {kind}, ptr %{b}p, i64 %{b}i
-  store <16 x {kind}> %{b}all, ptr %{b}at, align 1
-  %{b}j = add i64 %{b}i, 16
-  br label %{b}head
-{b}tail:
-  %{b}k = phi i64 [ %{b}wide, %{b}head ], [ %{b}l, %{b}last ]
-  %{b}left = icmp slt i64 %{b}k, %{b}c
-  br i1 %{b}left, label %{b}last, label %after
-{b}last:
-  %{b}to = getelementptr {kind}, ptr %{b}p, i64 %{b}k
-  store {kind} %{b}v, ptr %{b}to, align 1
-  %{b}l = add i64 %{b}k, 1
-  br label %{b}tail
-"""
+    place, count, word = f.pointer_in(words, 0), f.word(words, 1), f.word(words, 2)
+    size, value = {"i32": 4, "i64": 8}[kind], word if kind == "i64" else f.cast("trunc", word, kind)
+    whole, many = f.minus(count, f.integer("urem", count, _FILLED)), f.splat(value, _FILLED)
+    f.span(ZERO, whole, lambda i: f.store(many, f.at(place, f.times(i, size))), _FILLED)
+    f.span(whole, count, lambda i: f.store(value, f.at(place, f.times(i, size))))
 
 
-def _gemm(block: str, dtype: str, size: int) -> str:
+def _gemm(f: Routine, words: IrValue, dtype: str, size: int) -> None:
     """Call cblas_?gemm. Arguments: its address, then its own, with alpha and beta by their bits."""
     whole, real = f"i{8 * size}", "float" if dtype == "float32" else "double"
     kinds = ["i32"] * 3 + [whole] * 3 + [real, "ptr", whole, "ptr", whole, real, "ptr", whole]
-    lines, passed = [], []
-    for k, kind in enumerate(kinds, 1):
-        name = f"%{block}x{k}"
-        lines.append(f"  {name}p = getelementptr i64, ptr %a, i64 {k}\n  {name}n = load i64, ptr {name}p")
-        match kind:
-            case "ptr":
-                lines.append(f"  {name} = inttoptr i64 {name}n to ptr")
-            case "i64":
-                lines.append(f"  {name} = add i64 {name}n, 0")
-            case "i32":
-                lines.append(f"  {name} = trunc i64 {name}n to i32")
-            case "double":
-                lines.append(f"  {name} = bitcast i64 {name}n to double")
-            case _:
-                lines.append(f"  {name}t = trunc i64 {name}n to i32\n  {name} = bitcast i32 {name}t to float")
-        passed.append(f"{kind} {name}")
-    body = "\n".join(lines)
-    return f"""
-{block}:
-  %{block}n = load i64, ptr %a
-  %{block}f = inttoptr i64 %{block}n to ptr
-{body}
-  call void %{block}f({", ".join(passed)})
-  br label %after
-"""
+    places = (f.words(words, k) for k in range(1, GEMM_WORDS))
+    f.run_at(f.pointer_in(words, 0), *(f.load(place, kind) for place, kind in zip(places, kinds, strict=True)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from einturnip.ir.dtypes import DType
 
 # Element types in registers; bool is i1 there and a byte in memory, f16 and bf16 are loaded as 16 bits.
 _ELEMENTS = {"bool": "i1", "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+METADATA = "!0 = !{i32 1}\n"  # referenced by non-temporal stores
 Loop = Callable[["IrValue", "list[IrValue]"], "list[IrValue]"]
 
 
@@ -108,6 +109,11 @@ class IrBuilder:
         first = arguments[0]
         return self.call(f"llvm.{name}.{mangled(first)}", arguments, first.element, first.width)
 
+    def run_intrinsic(self, name: str, *arguments: IrValue) -> None:
+        """Call ``llvm.name``, which has no result, and declare it."""
+        self.declared.setdefault(f"declare void @llvm.{name}({', '.join(a.type for a in arguments)})")
+        self.line(f"call void @llvm.{name}({', '.join(map(str, arguments))})")
+
     def splat(self, scalar: IrValue, width: int) -> IrValue:
         """Broadcast a scalar to every lane."""
         if not width:
@@ -179,21 +185,35 @@ class IrBuilder:
 
         ``end`` must be a whole number of steps from ``begin``, which may be 0.
         """
+
+        def inside(here: list[IrValue]) -> list[IrValue]:
+            results = body(here[0], here[1:])
+            return [self.integer("add nsw", here[0], step), *results]
+
+        return self.repeat(
+            [begin, *carried], lambda here: self.make(f"icmp slt {here[0]}, {end.name}", "i1", 0), inside
+        )[1:]
+
+    def repeat(
+        self,
+        carried: list[IrValue],
+        condition: Callable[[list[IrValue]], IrValue],
+        body: Callable[[list[IrValue]], list[IrValue]],
+    ) -> list[IrValue]:
+        """Write ``while condition: body()`` and return the carried values after it."""
         head, inside, after = self.label(), self.label(), self.label()
         before = self._block
         self.line(f"br label %{head}")
         self.start(head)
-        index = IrValue(self.name(), "i64", 0)
         here = [IrValue(self.name(), v.element, v.width) for v in carried]
         place = len(self.lines)
-        going = self.make(f"icmp slt {index}, {end.name}", "i1", 0)
+        going = condition(here)
         self.line(f"br {going}, label %{inside}, label %{after}")
         self.start(inside)
-        results = body(index, here)
-        following = self.integer("add nsw", index, step)
+        results = body(here)
         last = self._block
         self.line(f"br label %{head}")
-        phis = [f"  {index.name} = phi i64 [ {begin.name}, %{before} ], [ {following.name}, %{last} ]"]
+        phis = []
         for value, first, turned in zip(here, carried, results, strict=True):
             branches = f"[ {first.name}, %{before} ], [ {turned.name}, %{last} ]"
             phis.append(f"  {value.name} = phi {value.type} {branches}")
@@ -221,6 +241,17 @@ class IrBuilder:
             return run
 
         self.choose(condition, branch(yes), branch(no))
+
+    def switch(self, value: IrValue, cases: Mapping[int, Callable[[], None]]) -> None:
+        """Run the body whose number the value is, if any."""
+        blocks, after = {number: self.label() for number in cases}, self.label()
+        listed = " ".join(f"{value.type} {number}, label %{block}" for number, block in blocks.items())
+        self.line(f"switch {value}, label %{after} [ {listed} ]")
+        for number, body in cases.items():
+            self.start(blocks[number])
+            body()
+            self.line(f"br label %{after}")
+        self.start(after)
 
     def choose(
         self, condition: IrValue, yes: Callable[[], list[IrValue]], no: Callable[[], list[IrValue]]

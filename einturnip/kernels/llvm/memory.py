@@ -10,7 +10,6 @@ from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, KernelSpec
 from einturnip.kernels.llvm.primitives import convert
 
-METADATA = "!0 = !{i32 1}\n"  # referenced by non-temporal stores
 Coordinate = tuple[int, ...]
 Place = tuple[IrValue, list[IrValue]]
 
@@ -135,10 +134,8 @@ class TileMemory:
             value = self.code.cast("bitcast", value, kind_in_memory)
         address = self._address(place, labels, coordinate)
         if width and self.mask is not None:
-            text = f"llvm.masked.store.v{width}{_short(kind_in_memory)}.p0"
-            types = f"{value.type}, ptr, i32, {self.mask.type}"
-            self.code.declared.setdefault(f"declare void @{text}({types})")
-            self.code.line(f"call void @{text}({value}, {address}, i32 1, {self.mask})")
+            name = f"masked.store.v{width}{_short(kind_in_memory)}.p0"
+            self.code.run_intrinsic(name, value, address, IrValue("1", "i32", 0), self.mask)
         elif width and place is self.streamed:
             self.code.line(f"store {value}, {address}, align {width * target.itemsize}, !nontemporal !0")
         else:
@@ -173,8 +170,7 @@ class TileMemory:
         def past() -> list[IrValue]:
             self.known, self.streamed = dict(known), place
             write()
-            code.declared.setdefault("declare void @llvm.x86.sse.sfence()")
-            code.line("call void @llvm.x86.sse.sfence()")
+            code.run_intrinsic("x86.sse.sfence")
             return []
 
         def through() -> list[IrValue]:

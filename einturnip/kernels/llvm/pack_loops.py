@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.memory import METADATA
 from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec, packs, place, table
 from einturnip.kernels.llvm.register_tile import HEIGHTS, LEAVES, STREAMS, TileUpdate, strip_tile, tile
-from einturnip.kernels.llvm.routine import ONE, Routine, number
+from einturnip.kernels.llvm.routine import ONE, Routine, module, number
 from einturnip.kernels.llvm.transposed_packing import RUN, ColumnBlock, TermBlock
 
 # The argument is an array of i64: WORDS, then the byte offsets of the LISTS of labels in it, then the byte offsets of
@@ -101,9 +100,7 @@ def multiply_function(what: ProductSpec, name: str) -> str:
     parts = [place(), table(what), *packs(what), ColumnBlock(what), TermBlock(what), TileUpdate(what)]
     for kind, make in (("tile", tile), ("strip", strip_tile)):
         parts += [make(what, height, vectors) for height in HEIGHTS[kind] for vectors in (1, 2)]
-    routines = [*parts, _BlockedLoops(what, name)]
-    declared = dict.fromkeys(line for f in routines for line in f.declared)
-    return "\n".join([f.text for f in routines] + list(declared)) + f"\n{METADATA}"
+    return module([*parts, _BlockedLoops(what, name)])
 
 
 class _BlockedLoops(Routine):
@@ -113,18 +110,14 @@ class _BlockedLoops(Routine):
         super().__init__(name, "words", "", linkage="")
         self.what, base = what, self["words"]
         self.word_of = {text: self.word(base, k) for k, text in enumerate(WORDS)}
-        self.scratch = self._pointer(self.word_of["scratch"])
+        self.scratch = self.as_pointer(self.word_of["scratch"])
         self.lists = {text: self.at(base, self.word(base, len(WORDS) + k)) for k, text in enumerate(LISTS)}
         behind = len(WORDS) + len(LISTS)
         self.places = {text: self.at(self.scratch, self.word(base, behind + k)) for k, text in enumerate(PLACES)}
         self.factor = self.words(base, WORDS.index("alpha"))
         self.runs: dict[str, IrValue] = {}
         self.each(self.word_of["batches"], 1, self._batch)
-        self.declared.setdefault("declare void @llvm.x86.sse.sfence()")
-        self.line("call void @llvm.x86.sse.sfence()")
-
-    def _pointer(self, address: IrValue) -> IrValue:
-        return self.make(f"inttoptr {address} to ptr", "ptr", 0)
+        self.run_intrinsic("x86.sse.sfence")
 
     def _table(self, text: str, begin: IrValue, count: IrValue, unit: int = 1) -> None:
         """Fill a table of offsets, and after it the lengths of contiguous runs."""
@@ -139,7 +132,7 @@ class _BlockedLoops(Routine):
         for tensor, word in _OF.items():
             arguments = f"{self.lists['batch_list']}, {batch}, i64 {word}"
             moved = self.make(f"call i64 @place({arguments})", "i64", 0)
-            self.tensors[tensor] = self.at(self._pointer(self.word_of[tensor]), moved)
+            self.tensors[tensor] = self.at(self.as_pointer(self.word_of[tensor]), moved)
         self.blocks(self.word_of["columns"], self.word_of["column_block"], self._columns)
 
     def _columns(self, begin: IrValue) -> None:

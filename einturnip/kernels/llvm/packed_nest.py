@@ -64,8 +64,7 @@ class PackedNest(LoopNest):
     def write(self) -> None:
         """Write all loops."""
         self._outer([p for p in range(self.n_out) if p not in (self.row, self.column)])
-        self.code.declared.setdefault("declare void @llvm.x86.sse.sfence()")
-        self.code.line("call void @llvm.x86.sse.sfence()")
+        self.code.run_intrinsic("x86.sse.sfence")
 
     def _outer(self, labels: Sequence[int]) -> None:
         if labels:

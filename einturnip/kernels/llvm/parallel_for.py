@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.routine import ONE, ZERO, Routine, module, number
+
 # Words of a call: the function, its argument, the word of the argument that takes the address of the thread's scratch
 # (-1: none), and the raised floating-point flags.
 CALL = ("function", "argument", "scratch", "status")
@@ -29,82 +32,45 @@ class ParallelForCode:
 
 def parallel_for_ir(name: str) -> str:
     """Return its LLVM IR."""
-    return f"""
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-declare void @llvm.x86.sse2.pause()
-define void @{name}(ptr %args) #0 {{
-entry:
-  %status = alloca i32
-  %nshared = load i64, ptr %args
-  %shared = inttoptr i64 %nshared to ptr
-  %proom = getelementptr i64, ptr %args, i64 1
-  %room = load i64, ptr %proom
-  %pcount = getelementptr i64, ptr %shared, i64 1
-  %count = load i64, ptr %pcount
-  %pdone = getelementptr i64, ptr %shared, i64 2
-  %pseen = getelementptr i64, ptr %shared, i64 4
-  %pcalls = getelementptr i64, ptr %shared, i64 3
-  %ncalls = load i64, ptr %pcalls
-  %calls = inttoptr i64 %ncalls to ptr
-  %prun = getelementptr i64, ptr %shared, i64 5
-  %croom = inttoptr i64 %room to ptr
-  br label %head
-head:
-  %mine = phi i64 [ -1, %entry ], [ %known, %clear ]
-  %i = atomicrmw add ptr %shared, i64 1 seq_cst
-  %going = icmp slt i64 %i, %count
-  br i1 %going, label %inside, label %wait
-inside:
-  %at = mul i64 %i, {len(CALL)}
-  %call = getelementptr i64, ptr %calls, i64 %at
-  %nfunction = load i64, ptr %call
-  %function = inttoptr i64 %nfunction to ptr
-  %pargument = getelementptr i64, ptr %call, i64 1
-  %nargument = load i64, ptr %pargument
-  %argument = inttoptr i64 %nargument to ptr
-  %pwhere = getelementptr i64, ptr %call, i64 2
-  %where = load i64, ptr %pwhere
-  %takes = icmp sge i64 %where, 0
-  br i1 %takes, label %give, label %clear
-give:
-  %pmine = getelementptr i64, ptr %argument, i64 %where
-  store i64 %room, ptr %pmine
-  %run = load atomic i64, ptr %prun seq_cst, align 8
-  %same = icmp eq i64 %run, %mine
-  br i1 %same, label %clear, label %anew
-anew:
-  store i64 0, ptr %croom
-  br label %clear
-clear:
-  %known = phi i64 [ %mine, %inside ], [ %run, %give ], [ %run, %anew ]
-  call void @llvm.x86.sse.stmxcsr(ptr %status)
-  %before = load i32, ptr %status
-  %cleared = and i32 %before, {~_FLAGS}
-  store i32 %cleared, ptr %status
-  call void @llvm.x86.sse.ldmxcsr(ptr %status)
-  call void %function(ptr %argument)
-  call void @llvm.x86.sse.stmxcsr(ptr %status)
-  %after = load i32, ptr %status
-  %flags = and i32 %after, {_FLAGS}
-  %wide = zext i32 %flags to i64
-  %pstatus = getelementptr i64, ptr %call, i64 3
-  store i64 %wide, ptr %pstatus
-  %seen_before = atomicrmw or ptr %pseen, i64 %wide seq_cst
-  %before_me = atomicrmw add ptr %pdone, i64 1 seq_cst
-  br label %head
-wait:
-  %turn = phi i64 [ 0, %head ], [ %following, %pause ]
-  %done = load atomic i64, ptr %pdone seq_cst, align 8
-  %others = icmp slt i64 %done, %count
-  %patient = icmp slt i64 %turn, {_PATIENCE}
-  %again = and i1 %others, %patient
-  br i1 %again, label %pause, label %end
-pause:
-  call void @llvm.x86.sse2.pause()
-  %following = add i64 %turn, 1
-  br label %wait
-end:
-  ret void
-}}
-"""
+    f = Routine(name, "words", "", linkage="")
+    memory = f.make("alloca i32", "ptr", 0)
+    shared, scratch = f.pointer_in(f["words"], 0), f.word(f["words"], 1)
+    place = {word: f.words(shared, k) for k, word in enumerate(SHARED)}
+    count, calls = f.word(shared, SHARED.index("count")), f.pointer_in(shared, SHARED.index("calls"))
+
+    def taken(run: IrValue) -> list[IrValue]:
+        return [run, f.update_shared("add", place["next"], ONE)]
+
+    def one(carried: list[IrValue]) -> list[IrValue]:
+        run, i = carried
+        words = f.words(calls, f.times(i, len(CALL)))
+        function, argument = (f.pointer_in(words, k) for k in range(2))
+        takes_scratch = f.word(words, CALL.index("scratch"))
+
+        def give_scratch() -> list[IrValue]:
+            f.store(scratch, f.words(argument, takes_scratch))
+            this_run = f.load_shared(place["run"])
+            f.when(f.whether("ne", this_run, run), lambda: f.store(ZERO, f.as_pointer(scratch)))
+            return [this_run]
+
+        (run,) = f.choose(f.whether("sge", takes_scratch, 0), give_scratch, lambda: [run])
+        f.set_status_word(memory, f.binary("and", f.status_word(memory), f.constant(~_FLAGS, "i32")))
+        f.run_at(function, argument)
+        flags = f.cast("zext", f.binary("and", f.status_word(memory), f.constant(_FLAGS, "i32")), "i64")
+        f.store(flags, f.words(words, CALL.index("status")))
+        f.update_shared("or", place["seen"], flags)
+        f.update_shared("add", place["done"], ONE)
+        return taken(run)
+
+    f.repeat(taken(number(-1)), lambda carried: f.whether("slt", carried[1], count), one)
+
+    def waits(carried: list[IrValue]) -> IrValue:
+        unfinished = f.whether("slt", f.load_shared(place["done"]), count)
+        return f.both(unfinished, f.whether("slt", carried[0], _PATIENCE))
+
+    def pause(carried: list[IrValue]) -> list[IrValue]:
+        f.run_intrinsic("x86.sse2.pause")
+        return [f.plus(carried[0], 1)]
+
+    f.repeat([ZERO], waits, pause)
+    return module([f])

@@ -116,11 +116,8 @@ class TableFunction(Routine):
         self.op, self.dtype, self.spills = code.op, code.dtype, code.spills
         self.item, self.kind = code.dtype.itemsize, element(code.dtype)
         self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
-        self.places = {text: self._pointer(self.of[text]) for text in (*OF_BLOCK[:5], *OF_TABLE[:3])}
+        self.places = {text: self.as_pointer(self.of[text]) for text in (*OF_BLOCK[:5], *OF_TABLE[:3])}
         self.dense = self.whether("eq", self.of["columns"], 0)
-
-    def _pointer(self, address: IrValue) -> IrValue:
-        return self.make(f"inttoptr {address} to ptr", "ptr", 0)
 
     def _of_state(self, place: IrValue) -> IrValue:
         return self.at(self.places["state"], self.times(place, self.item))

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.llvm.ir import IrValue, element
-from einturnip.kernels.llvm.routine import ZERO, Routine
+from einturnip.kernels.llvm.routine import ZERO, Routine, module
 
 Operations = Literal["FMA", "min/add"]
 OPERATIONS: tuple[Operations, ...] = get_args(Operations)
@@ -39,7 +39,7 @@ def peak_function(peak: PeakLoop, name: str) -> str:
     """Return the LLVM IR."""
     f = Routine(name, "words", "", linkage="")
     count = f.word(f["words"], 0)
-    place = f.make(f"inttoptr {f.word(f['words'], 1)} to ptr", "ptr", 0)
+    place = f.pointer_in(f["words"], 1)
     start = f.load(place, element(peak.dtype), peak.width)
 
     def turn(_: IrValue, carried: list[IrValue]) -> list[IrValue]:
@@ -55,4 +55,4 @@ def peak_function(peak: PeakLoop, name: str) -> str:
     for x in others:
         total = f.binary("fadd", total, x)
     f.store(total, place)
-    return "\n".join([f.text, *f.declared]) + "\n"
+    return module([f])

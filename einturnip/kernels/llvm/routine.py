@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from einturnip.kernels.llvm.ir import IrBuilder, IrValue
+from einturnip.kernels.llvm.ir import METADATA, IrBuilder, IrValue
 
 ZERO, ONE = IrValue("0", "i64", 0), IrValue("1", "i64", 0)
 _WORD = IrValue("1", "i32", 0)  # alignment of memory: single bytes
@@ -61,6 +61,22 @@ class Routine(IrBuilder):
         name = f"llvm.masked.load.v{mask.width}{_short(kind)}.p0"
         return self.call(name, [address, _WORD, mask, self.constant(0, kind, mask.width)], kind, mask.width)
 
+    def as_pointer(self, address: IrValue) -> IrValue:
+        """Return an integer as an address."""
+        return self.cast("inttoptr", address, "ptr")
+
+    def pointer_in(self, base: IrValue, index: int) -> IrValue:
+        """Load an address of an array of i64."""
+        return self.as_pointer(self.word(base, index))
+
+    def load_shared(self, address: IrValue) -> IrValue:
+        """Load an i64 that other threads change."""
+        return self.make(f"load atomic i64, {address} seq_cst, align 8", "i64", 0)
+
+    def update_shared(self, op: str, address: IrValue, value: IrValue) -> IrValue:
+        """Change an i64 that other threads change too; return its value before."""
+        return self.make(f"atomicrmw {op} {address}, {value} seq_cst", "i64", 0)
+
     def store(self, value: IrValue, address: IrValue) -> None:
         """Store a value."""
         self.line(f"store {value}, {address}, align 1")
@@ -76,14 +92,12 @@ class Routine(IrBuilder):
 
     def store_some(self, value: IrValue, address: IrValue, mask: IrValue) -> None:
         """Store the lanes of a mask."""
-        name = f"llvm.masked.store.v{mask.width}{_short(value.element)}.p0"
-        self.declared.setdefault(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
-        self.line(f"call void @{name}({value}, {address}, {_WORD}, {mask})")
+        name = f"masked.store.v{mask.width}{_short(value.element)}.p0"
+        self.run_intrinsic(name, value, address, _WORD, mask)
 
     def prefetch(self, address: IrValue, cache: int = 1) -> None:
         """Prefetch a cache line into the first or second level; the address may be invalid."""
-        self.declared.setdefault("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 {4 - cache}, i32 1)")
+        self.run_intrinsic("prefetch.p0", address, *(IrValue(str(k), "i32", 0) for k in (0, 4 - cache, 1)))
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
@@ -133,14 +147,14 @@ class Routine(IrBuilder):
 
         self.loop(ZERO, last, step, [], inside)
 
-    def span(self, begin: IrValue, end: IrValue, body: Callable[[IrValue], None]) -> None:
-        """Write ``for i in range(begin, end)``."""
+    def span(self, begin: IrValue, end: IrValue, body: Callable[[IrValue], None], step: int = 1) -> None:
+        """Write ``for i in range(begin, end, step)``; see ``loop``."""
 
         def inside(index: IrValue, _: list[IrValue]) -> list[IrValue]:
             body(index)
             return []
 
-        self.loop(begin, end, 1, [], inside)
+        self.loop(begin, end, step, [], inside)
 
     def blocks(self, end: IrValue, step: IrValue, body: Callable[[IrValue], None]) -> None:
         """Write ``for i in range(0, end, step)`` with a step that is not constant."""
@@ -150,6 +164,28 @@ class Routine(IrBuilder):
     def run(self, function: str, *arguments: IrValue) -> None:
         """Call another routine of the module."""
         self.line(f"call void @{function}({', '.join(map(str, arguments))})")
+
+    def run_at(self, function: IrValue, *arguments: IrValue) -> None:
+        """Call the function at an address."""
+        self.line(f"call void {function.name}({', '.join(map(str, arguments))})")
+
+    # --- floating-point flags -----------------------------------------------------------------------------------------
+
+    def status_word(self, memory: IrValue) -> IrValue:
+        """Return the status word of the floating-point unit, by way of four bytes of memory."""
+        self.run_intrinsic("x86.sse.stmxcsr", memory)
+        return self.load(memory, "i32")
+
+    def set_status_word(self, memory: IrValue, word: IrValue) -> None:
+        """Set the status word of the floating-point unit, by way of four bytes of memory."""
+        self.store(word, memory)
+        self.run_intrinsic("x86.sse.ldmxcsr", memory)
+
+
+def module(routines: Sequence[Routine]) -> str:
+    """Return the IR of a module of functions."""
+    declared = dict.fromkeys(line for routine in routines for line in routine.declared)
+    return "\n".join([*(routine.text for routine in routines), *declared]) + f"\n{METADATA}"
 
 
 def _short(kind: str) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.memory import METADATA
 from einturnip.kernels.llvm.partial_sums import (
     EVERY,
     NO_TABLE,
@@ -27,6 +26,7 @@ from einturnip.kernels.llvm.partial_sums import (
     address_of,
 )
 from einturnip.kernels.llvm.primitives import extremum
+from einturnip.kernels.llvm.routine import module
 
 _AHEAD = 8  # rows whose targets are prefetched
 _KNOWN = frozenset({"add", "mul", "max", "min"})
@@ -65,9 +65,7 @@ def arguments(
 def scatter_function(code: ScatterCode, name: str) -> str:
     """Return the LLVM IR."""
     sample = f"{name}_sample"
-    made: list[TableFunction] = [_Scatter(code, name, sample), *([GroupSample(code, sample)] if code.spills else [])]
-    declared = dict.fromkeys(line for routine in made for line in routine.declared)
-    return "\n".join([*(routine.text for routine in made), *declared]) + f"\n{METADATA}"
+    return module([_Scatter(code, name, sample), *([GroupSample(code, sample)] if code.spills else [])])
 
 
 class _Scatter(TableFunction):

@@ -9,8 +9,7 @@ import numpy as np
 
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.memory import METADATA
-from einturnip.kernels.llvm.routine import ZERO, Routine
+from einturnip.kernels.llvm.routine import ZERO, Routine, module
 
 LINE = 64
 _LANES = 16
@@ -33,8 +32,7 @@ WORDS = ("table", "numbers", "count", "last", "step", "row_nbytes", "out", "out_
 
 def take_rows_ir(name: str) -> str:
     """Return its LLVM IR."""
-    made = _Take(name)
-    return "\n".join([made.text, *made.declared]) + f"\n{METADATA}"
+    return module([_Take(name)])
 
 
 def arguments(table: Array, step: int, last: int, numbers: Array, row_nbytes: int, out: Array, to: int) -> array[int]:
@@ -55,13 +53,9 @@ class _Take(Routine):
     def __init__(self, name: str) -> None:
         super().__init__(name, "words", "", linkage="")
         self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
-        self.places = {text: self._pointer(self.of[text]) for text in ("table", "numbers", "out")}
+        self.places = {text: self.as_pointer(self.of[text]) for text in ("table", "numbers", "out")}
         self.either(self.whether("ne", self.of["streams"], 0), lambda: self._rows(True), lambda: self._rows(False))
-        self.declared.setdefault("declare void @llvm.x86.sse.sfence()")
-        self.line("call void @llvm.x86.sse.sfence()")
-
-    def _pointer(self, address: IrValue) -> IrValue:
-        return self.make(f"inttoptr {address} to ptr", "ptr", 0)
+        self.run_intrinsic("x86.sse.sfence")
 
     def _row(self, i: IrValue) -> IrValue:
         """Return the address of a row of the table."""

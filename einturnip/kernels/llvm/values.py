@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from einturnip.kernels.llvm.folds import State
-from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.memory import METADATA, Place, TileMemory
+from einturnip.kernels.llvm.ir import METADATA, IrValue
+from einturnip.kernels.llvm.memory import Place, TileMemory
 from einturnip.kernels.llvm.primitives import write
 
 
