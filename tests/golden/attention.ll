@@ -1,0 +1,641 @@
+; O, full, FusedRowSpec
+; sha256 2ed53637a58a7a195f121483ffcc16f261186e13a2a2ca03d23392eb41d81f78
+define void @kernel(ptr noalias readonly %args) #0 {
+  81 add, 23 and, 12 ashr, 18 bitcast, 33 br, 93 call, 3 extractelement, 5 fadd, 12 fmul, 10 fsub, 70 getelementptr, 19 icmp, 17 insertelement, 5 inttoptr, 58 load, 86 mul, 23 phi, 1 ret, 12 select, 24 shufflevector, 10 store, 9 sub, 6 urem, 17 xor
+
+; O, full, FusedRowSpec
+define void @kernel(ptr noalias readonly %args) #0 {
+entry:
+  %v1 = getelementptr i64, ptr %args, i64 0
+  %v2 = load i64, ptr %v1
+  %v3 = getelementptr i64, ptr %args, i64 1
+  %v4 = load i64, ptr %v3
+  %v5 = getelementptr i64, ptr %args, i64 2
+  %v6 = load i64, ptr %v5
+  %v7 = getelementptr i64, ptr %args, i64 3
+  %v8 = load i64, ptr %v7
+  %v9 = getelementptr i64, ptr %args, i64 4
+  %v10 = load i64, ptr %v9
+  %v11 = getelementptr i64, ptr %args, i64 5
+  %v12 = load i64, ptr %v11
+  %v13 = getelementptr i64, ptr %args, i64 6
+  %v14 = load i64, ptr %v13
+  %v15 = getelementptr i64, ptr %args, i64 7
+  %v16 = load i64, ptr %v15
+  %v17 = getelementptr i64, ptr %args, i64 8
+  %v18 = load i64, ptr %v17
+  %v19 = getelementptr i64, ptr %args, i64 9
+  %v20 = load i64, ptr %v19
+  %v21 = getelementptr i64, ptr %args, i64 10
+  %v22 = load i64, ptr %v21
+  %v23 = inttoptr i64 %v22 to ptr
+  %v24 = getelementptr i64, ptr %args, i64 11
+  %v25 = load i64, ptr %v24
+  %v26 = getelementptr i64, ptr %args, i64 12
+  %v27 = load i64, ptr %v26
+  %v28 = getelementptr i64, ptr %args, i64 13
+  %v29 = load i64, ptr %v28
+  %v30 = getelementptr i64, ptr %args, i64 14
+  %v31 = load i64, ptr %v30
+  %v32 = getelementptr i64, ptr %args, i64 15
+  %v33 = load i64, ptr %v32
+  %v34 = getelementptr i64, ptr %args, i64 16
+  %v35 = load i64, ptr %v34
+  %v36 = inttoptr i64 %v35 to ptr
+  %v37 = getelementptr i64, ptr %args, i64 17
+  %v38 = load i64, ptr %v37
+  %v39 = getelementptr i64, ptr %args, i64 18
+  %v40 = load i64, ptr %v39
+  %v41 = getelementptr i64, ptr %args, i64 19
+  %v42 = load i64, ptr %v41
+  %v43 = getelementptr i64, ptr %args, i64 20
+  %v44 = load i64, ptr %v43
+  %v45 = getelementptr i64, ptr %args, i64 21
+  %v46 = load i64, ptr %v45
+  br label %b47
+b47:
+  %v50 = phi i64 [ 0, %entry ], [ %v170, %b54 ]
+  %v51 = icmp slt i64 %v50, %v2
+  br i1 %v51, label %b48, label %b49
+b48:
+  br label %b52
+b52:
+  %v55 = phi i64 [ 0, %b48 ], [ %v169, %b126 ]
+  %v56 = icmp slt i64 %v55, %v4
+  br i1 %v56, label %b53, label %b54
+b53:
+  %v57 = urem i64 %v8, 64
+  %v58 = sub i64 %v8, %v57
+  %v59 = urem i64 %v8, 16
+  %v60 = sub i64 %v8, %v59
+  br label %b61
+b61:
+  %v64 = phi i64 [ 0, %b53 ], [ %v105, %b62 ]
+  %v65 = phi <16 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %b53 ], [ %v77, %b62 ]
+  %v66 = phi <16 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %b53 ], [ %v86, %b62 ]
+  %v67 = phi <16 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %b53 ], [ %v95, %b62 ]
+  %v68 = phi <16 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %b53 ], [ %v104, %b62 ]
+  %v69 = icmp slt i64 %v64, %v58
+  br i1 %v69, label %b62, label %b63
+b62:
+  %v70 = mul nsw i64 %v50, %v25
+  %v71 = mul nsw i64 %v55, %v27
+  %v72 = add nsw i64 %v70, %v71
+  %v73 = mul nsw i64 %v64, %v31
+  %v74 = add nsw i64 %v72, %v73
+  %v75 = getelementptr i8, ptr %v23, i64 %v74
+  %v76 = load <16 x float>, ptr %v75, align 1
+  %v77 = fadd contract <16 x float> %v65, %v76
+  %v78 = mul nsw i64 %v50, %v25
+  %v79 = mul nsw i64 %v55, %v27
+  %v80 = add nsw i64 %v78, %v79
+  %v81 = add nsw i64 %v64, 16
+  %v82 = mul nsw i64 %v81, %v31
+  %v83 = add nsw i64 %v80, %v82
+  %v84 = getelementptr i8, ptr %v23, i64 %v83
+  %v85 = load <16 x float>, ptr %v84, align 1
+  %v86 = fadd contract <16 x float> %v66, %v85
+  %v87 = mul nsw i64 %v50, %v25
+  %v88 = mul nsw i64 %v55, %v27
+  %v89 = add nsw i64 %v87, %v88
+  %v90 = add nsw i64 %v64, 32
+  %v91 = mul nsw i64 %v90, %v31
+  %v92 = add nsw i64 %v89, %v91
+  %v93 = getelementptr i8, ptr %v23, i64 %v92
+  %v94 = load <16 x float>, ptr %v93, align 1
+  %v95 = fadd contract <16 x float> %v67, %v94
+  %v96 = mul nsw i64 %v50, %v25
+  %v97 = mul nsw i64 %v55, %v27
+  %v98 = add nsw i64 %v96, %v97
+  %v99 = add nsw i64 %v64, 48
+  %v100 = mul nsw i64 %v99, %v31
+  %v101 = add nsw i64 %v98, %v100
+  %v102 = getelementptr i8, ptr %v23, i64 %v101
+  %v103 = load <16 x float>, ptr %v102, align 1
+  %v104 = fadd contract <16 x float> %v68, %v103
+  %v105 = add nsw i64 %v64, 64
+  br label %b61
+b63:
+  br label %b106
+b106:
+  %v109 = phi i64 [ %v58, %b63 ], [ %v120, %b107 ]
+  %v110 = phi <16 x float> [ %v65, %b63 ], [ %v119, %b107 ]
+  %v111 = icmp slt i64 %v109, %v60
+  br i1 %v111, label %b107, label %b108
+b107:
+  %v112 = mul nsw i64 %v50, %v25
+  %v113 = mul nsw i64 %v55, %v27
+  %v114 = add nsw i64 %v112, %v113
+  %v115 = mul nsw i64 %v109, %v31
+  %v116 = add nsw i64 %v114, %v115
+  %v117 = getelementptr i8, ptr %v23, i64 %v116
+  %v118 = load <16 x float>, ptr %v117, align 1
+  %v119 = fadd contract <16 x float> %v110, %v118
+  %v120 = add nsw i64 %v109, 16
+  br label %b106
+b108:
+  %v121 = icmp slt i64 %v60, %v8
+  %v122 = add i64 %v60, 16
+  %v123 = select i1 %v121, i64 %v122, i64 %v60
+  br label %b124
+b124:
+  %v127 = phi i64 [ %v60, %b108 ], [ %v146, %b125 ]
+  %v128 = phi <16 x float> [ %v110, %b108 ], [ %v145, %b125 ]
+  %v129 = icmp slt i64 %v127, %v123
+  br i1 %v129, label %b125, label %b126
+b125:
+  %v130 = sub i64 %v8, %v127
+  %v131 = insertelement <16 x i64> poison, i64 %v130, i64 0
+  %v132 = shufflevector <16 x i64> %v131, <16 x i64> poison, <16 x i32> zeroinitializer
+  %v133 = icmp slt <16 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15>, %v132
+  %v134 = mul nsw i64 %v50, %v25
+  %v135 = mul nsw i64 %v55, %v27
+  %v136 = add nsw i64 %v134, %v135
+  %v137 = mul nsw i64 %v127, %v31
+  %v138 = add nsw i64 %v136, %v137
+  %v139 = getelementptr i8, ptr %v23, i64 %v138
+  %v140 = load float, ptr %v139, align 1
+  %v141 = insertelement <16 x float> poison, float %v140, i64 0
+  %v142 = shufflevector <16 x float> %v141, <16 x float> poison, <16 x i32> zeroinitializer
+  %v143 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %v139, i32 1, <16 x i1> %v133, <16 x float> %v142)
+  %v144 = fadd contract <16 x float> %v128, %v143
+  %v145 = select <16 x i1> %v133, <16 x float> %v144, <16 x float> %v128
+  %v146 = add nsw i64 %v127, 16
+  br label %b124
+b126:
+  %v147 = fadd contract <16 x float> %v128, %v66
+  %v148 = fadd contract <16 x float> %v67, %v68
+  %v149 = fadd contract <16 x float> %v147, %v148
+  %v150 = shufflevector <16 x float> %v149, <16 x float> poison, <16 x i32> <i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15, i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>
+  %v151 = fadd contract <16 x float> %v149, %v150
+  %v152 = shufflevector <16 x float> %v151, <16 x float> poison, <16 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 1, i32 2, i32 3, i32 12, i32 13, i32 14, i32 15, i32 8, i32 9, i32 10, i32 11>
+  %v153 = fadd contract <16 x float> %v151, %v152
+  %v154 = shufflevector <16 x float> %v153, <16 x float> poison, <16 x i32> <i32 2, i32 3, i32 0, i32 1, i32 6, i32 7, i32 4, i32 5, i32 10, i32 11, i32 8, i32 9, i32 14, i32 15, i32 12, i32 13>
+  %v155 = fadd contract <16 x float> %v153, %v154
+  %v156 = shufflevector <16 x float> %v155, <16 x float> poison, <16 x i32> <i32 1, i32 0, i32 3, i32 2, i32 5, i32 4, i32 7, i32 6, i32 9, i32 8, i32 11, i32 10, i32 13, i32 12, i32 15, i32 14>
+  %v157 = fadd contract <16 x float> %v155, %v156
+  %v158 = extractelement <16 x float> %v157, i64 0
+  %v159 = mul nsw i64 %v50, %v38
+  %v160 = mul nsw i64 %v55, %v40
+  %v161 = add nsw i64 %v159, %v160
+  %v162 = getelementptr i8, ptr %v36, i64 %v161
+  %v163 = load float, ptr %v162, align 1
+  %v164 = fadd contract float %v163, %v158
+  %v165 = mul nsw i64 %v50, %v38
+  %v166 = mul nsw i64 %v55, %v40
+  %v167 = add nsw i64 %v165, %v166
+  %v168 = getelementptr i8, ptr %v36, i64 %v167
+  store float %v164, ptr %v168, align 1
+  %v169 = add nsw i64 %v55, 1
+  br label %b52
+b54:
+  %v170 = add nsw i64 %v50, 1
+  br label %b47
+b49:
+  ret void
+}
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
+!0 = !{i32 1}
+
+; O, full, FusedRowSpec
+define void @kernel(ptr noalias readonly %args) #0 {
+entry:
+  %v1 = getelementptr i64, ptr %args, i64 0
+  %v2 = load i64, ptr %v1
+  %v3 = getelementptr i64, ptr %args, i64 1
+  %v4 = load i64, ptr %v3
+  %v5 = getelementptr i64, ptr %args, i64 2
+  %v6 = load i64, ptr %v5
+  %v7 = getelementptr i64, ptr %args, i64 3
+  %v8 = load i64, ptr %v7
+  %v9 = getelementptr i64, ptr %args, i64 4
+  %v10 = load i64, ptr %v9
+  %v11 = getelementptr i64, ptr %args, i64 5
+  %v12 = load i64, ptr %v11
+  %v13 = getelementptr i64, ptr %args, i64 6
+  %v14 = load i64, ptr %v13
+  %v15 = getelementptr i64, ptr %args, i64 7
+  %v16 = load i64, ptr %v15
+  %v17 = getelementptr i64, ptr %args, i64 8
+  %v18 = load i64, ptr %v17
+  %v19 = getelementptr i64, ptr %args, i64 9
+  %v20 = load i64, ptr %v19
+  %v21 = getelementptr i64, ptr %args, i64 10
+  %v22 = load i64, ptr %v21
+  %v23 = inttoptr i64 %v22 to ptr
+  %v24 = getelementptr i64, ptr %args, i64 11
+  %v25 = load i64, ptr %v24
+  %v26 = getelementptr i64, ptr %args, i64 12
+  %v27 = load i64, ptr %v26
+  %v28 = getelementptr i64, ptr %args, i64 13
+  %v29 = load i64, ptr %v28
+  %v30 = getelementptr i64, ptr %args, i64 14
+  %v31 = load i64, ptr %v30
+  %v32 = getelementptr i64, ptr %args, i64 15
+  %v33 = load i64, ptr %v32
+  %v34 = getelementptr i64, ptr %args, i64 16
+  %v35 = load i64, ptr %v34
+  %v36 = inttoptr i64 %v35 to ptr
+  %v37 = getelementptr i64, ptr %args, i64 17
+  %v38 = load i64, ptr %v37
+  %v39 = getelementptr i64, ptr %args, i64 18
+  %v40 = load i64, ptr %v39
+  %v41 = getelementptr i64, ptr %args, i64 19
+  %v42 = load i64, ptr %v41
+  %v43 = getelementptr i64, ptr %args, i64 20
+  %v44 = load i64, ptr %v43
+  %v45 = getelementptr i64, ptr %args, i64 21
+  %v46 = load i64, ptr %v45
+  %v47 = getelementptr i64, ptr %args, i64 22
+  %v48 = load i64, ptr %v47
+  %v49 = inttoptr i64 %v48 to ptr
+  %v50 = getelementptr i64, ptr %args, i64 23
+  %v51 = load i64, ptr %v50
+  %v52 = getelementptr i64, ptr %args, i64 24
+  %v53 = load i64, ptr %v52
+  %v54 = getelementptr i64, ptr %args, i64 25
+  %v55 = load i64, ptr %v54
+  %v56 = getelementptr i64, ptr %args, i64 26
+  %v57 = load i64, ptr %v56
+  %v58 = getelementptr i64, ptr %args, i64 27
+  %v59 = load i64, ptr %v58
+  br label %b60
+b60:
+  %v63 = phi i64 [ 0, %entry ], [ %v96, %b67 ]
+  %v64 = icmp slt i64 %v63, %v2
+  br i1 %v64, label %b61, label %b62
+b61:
+  br label %b65
+b65:
+  %v68 = phi i64 [ 0, %b61 ], [ %v95, %b72 ]
+  %v69 = icmp slt i64 %v68, %v4
+  br i1 %v69, label %b66, label %b67
+b66:
+  br label %b70
+b70:
+  %v73 = phi i64 [ 0, %b66 ], [ %v94, %b71 ]
+  %v74 = icmp slt i64 %v73, %v6
+  br i1 %v74, label %b71, label %b72
+b71:
+  %v75 = mul nsw i64 %v63, %v25
+  %v76 = mul nsw i64 %v68, %v27
+  %v77 = add nsw i64 %v75, %v76
+  %v78 = mul nsw i64 %v73, %v29
+  %v79 = add nsw i64 %v77, %v78
+  %v80 = getelementptr i8, ptr %v23, i64 %v79
+  %v81 = load float, ptr %v80, align 1
+  %v82 = mul nsw i64 %v63, %v38
+  %v83 = mul nsw i64 %v68, %v40
+  %v84 = add nsw i64 %v82, %v83
+  %v85 = getelementptr i8, ptr %v36, i64 %v84
+  %v86 = load float, ptr %v85, align 1
+  %v87 = fdiv contract float %v81, %v86
+  %v88 = mul nsw i64 %v63, %v51
+  %v89 = mul nsw i64 %v68, %v53
+  %v90 = add nsw i64 %v88, %v89
+  %v91 = mul nsw i64 %v73, %v55
+  %v92 = add nsw i64 %v90, %v91
+  %v93 = getelementptr i8, ptr %v49, i64 %v92
+  store float %v87, ptr %v93, align 1
+  %v94 = add nsw i64 %v73, 1
+  br label %b70
+b72:
+  %v95 = add nsw i64 %v68, 1
+  br label %b65
+b67:
+  %v96 = add nsw i64 %v63, 1
+  br label %b60
+b62:
+  ret void
+}
+
+!0 = !{i32 1}
+
+; O, full, CommandListExecutor
+define void @kernel(ptr %words) #0 {
+entry:
+  %v1 = alloca i32
+  %v2 = getelementptr i8, ptr %words, i64 0
+  %v3 = load i64, ptr %v2, align 1
+  %v4 = inttoptr i64 %v3 to ptr
+  %v5 = getelementptr i8, ptr %words, i64 8
+  %v6 = load i64, ptr %v5, align 1
+  %v7 = getelementptr i8, ptr %words, i64 16
+  %v8 = load i64, ptr %v7, align 1
+  %v9 = getelementptr i8, ptr %words, i64 24
+  %v10 = load i64, ptr %v9, align 1
+  %v11 = trunc i64 %v10 to i32
+  br label %b12
+b12:
+  %v15 = phi i64 [ %v8, %entry ], [ %v223, %b36 ]
+  %v16 = phi i64 [ %v6, %entry ], [ %v225, %b36 ]
+  %v17 = icmp slt i64 %v15, %v16
+  br i1 %v17, label %b13, label %b14
+b13:
+  %v18 = mul nsw i64 %v15, 2
+  %v19 = mul nsw i64 %v18, 8
+  %v20 = getelementptr i8, ptr %v4, i64 %v19
+  %v21 = load i64, ptr %v20, align 1
+  %v22 = mul nsw i64 %v15, 2
+  %v23 = mul nsw i64 %v22, 8
+  %v24 = getelementptr i8, ptr %v4, i64 %v23
+  %v25 = getelementptr i8, ptr %v24, i64 8
+  %v26 = load i64, ptr %v25, align 1
+  %v27 = inttoptr i64 %v26 to ptr
+  switch i64 %v21, label %b36 [ i64 0, label %b28 i64 1, label %b29 i64 2, label %b30 i64 7, label %b31 i64 3, label %b32 i64 4, label %b33 i64 5, label %b34 i64 6, label %b35 ]
+b28:
+  %v37 = getelementptr i8, ptr %v27, i64 0
+  %v38 = load i64, ptr %v37, align 1
+  %v39 = inttoptr i64 %v38 to ptr
+  %v40 = getelementptr i8, ptr %v27, i64 8
+  call void %v39(ptr %v40)
+  br label %b36
+b29:
+  %v41 = getelementptr i8, ptr %v27, i64 0
+  %v42 = load i64, ptr %v41, align 1
+  %v43 = inttoptr i64 %v42 to ptr
+  %v44 = getelementptr i8, ptr %v27, i64 8
+  %v45 = load i64, ptr %v44, align 1
+  %v46 = getelementptr i8, ptr %v27, i64 16
+  %v47 = load i64, ptr %v46, align 1
+  %v48 = trunc i64 %v47 to i32
+  %v49 = urem i64 %v45, 16
+  %v50 = sub nsw i64 %v45, %v49
+  %v51 = insertelement <16 x i32> poison, i32 %v48, i64 0
+  %v52 = shufflevector <16 x i32> %v51, <16 x i32> poison, <16 x i32> zeroinitializer
+  br label %b53
+b53:
+  %v56 = phi i64 [ 0, %b29 ], [ %v60, %b54 ]
+  %v57 = icmp slt i64 %v56, %v50
+  br i1 %v57, label %b54, label %b55
+b54:
+  %v58 = mul nsw i64 %v56, 4
+  %v59 = getelementptr i8, ptr %v43, i64 %v58
+  store <16 x i32> %v52, ptr %v59, align 1
+  %v60 = add nsw i64 %v56, 16
+  br label %b53
+b55:
+  br label %b61
+b61:
+  %v64 = phi i64 [ %v50, %b55 ], [ %v68, %b62 ]
+  %v65 = icmp slt i64 %v64, %v45
+  br i1 %v65, label %b62, label %b63
+b62:
+  %v66 = mul nsw i64 %v64, 4
+  %v67 = getelementptr i8, ptr %v43, i64 %v66
+  store i32 %v48, ptr %v67, align 1
+  %v68 = add nsw i64 %v64, 1
+  br label %b61
+b63:
+  br label %b36
+b30:
+  %v69 = getelementptr i8, ptr %v27, i64 0
+  %v70 = load i64, ptr %v69, align 1
+  %v71 = inttoptr i64 %v70 to ptr
+  %v72 = getelementptr i8, ptr %v27, i64 8
+  %v73 = load i64, ptr %v72, align 1
+  %v74 = getelementptr i8, ptr %v27, i64 16
+  %v75 = load i64, ptr %v74, align 1
+  %v76 = urem i64 %v73, 16
+  %v77 = sub nsw i64 %v73, %v76
+  %v78 = insertelement <16 x i64> poison, i64 %v75, i64 0
+  %v79 = shufflevector <16 x i64> %v78, <16 x i64> poison, <16 x i32> zeroinitializer
+  br label %b80
+b80:
+  %v83 = phi i64 [ 0, %b30 ], [ %v87, %b81 ]
+  %v84 = icmp slt i64 %v83, %v77
+  br i1 %v84, label %b81, label %b82
+b81:
+  %v85 = mul nsw i64 %v83, 8
+  %v86 = getelementptr i8, ptr %v71, i64 %v85
+  store <16 x i64> %v79, ptr %v86, align 1
+  %v87 = add nsw i64 %v83, 16
+  br label %b80
+b82:
+  br label %b88
+b88:
+  %v91 = phi i64 [ %v77, %b82 ], [ %v95, %b89 ]
+  %v92 = icmp slt i64 %v91, %v73
+  br i1 %v92, label %b89, label %b90
+b89:
+  %v93 = mul nsw i64 %v91, 8
+  %v94 = getelementptr i8, ptr %v71, i64 %v93
+  store i64 %v75, ptr %v94, align 1
+  %v95 = add nsw i64 %v91, 1
+  br label %b88
+b90:
+  br label %b36
+b31:
+  %v96 = call i64 @llvm.readcyclecounter()
+  store i64 %v96, ptr %v27, align 1
+  br label %b36
+b32:
+  %v97 = getelementptr i8, ptr %v27, i64 0
+  %v98 = load i64, ptr %v97, align 1
+  %v99 = inttoptr i64 %v98 to ptr
+  %v100 = getelementptr i8, ptr %v27, i64 8
+  %v101 = load i32, ptr %v100, align 1
+  %v102 = getelementptr i8, ptr %v27, i64 16
+  %v103 = load i32, ptr %v102, align 1
+  %v104 = getelementptr i8, ptr %v27, i64 24
+  %v105 = load i32, ptr %v104, align 1
+  %v106 = getelementptr i8, ptr %v27, i64 32
+  %v107 = load i32, ptr %v106, align 1
+  %v108 = getelementptr i8, ptr %v27, i64 40
+  %v109 = load i32, ptr %v108, align 1
+  %v110 = getelementptr i8, ptr %v27, i64 48
+  %v111 = load i32, ptr %v110, align 1
+  %v112 = getelementptr i8, ptr %v27, i64 56
+  %v113 = load float, ptr %v112, align 1
+  %v114 = getelementptr i8, ptr %v27, i64 64
+  %v115 = load ptr, ptr %v114, align 1
+  %v116 = getelementptr i8, ptr %v27, i64 72
+  %v117 = load i32, ptr %v116, align 1
+  %v118 = getelementptr i8, ptr %v27, i64 80
+  %v119 = load ptr, ptr %v118, align 1
+  %v120 = getelementptr i8, ptr %v27, i64 88
+  %v121 = load i32, ptr %v120, align 1
+  %v122 = getelementptr i8, ptr %v27, i64 96
+  %v123 = load float, ptr %v122, align 1
+  %v124 = getelementptr i8, ptr %v27, i64 104
+  %v125 = load ptr, ptr %v124, align 1
+  %v126 = getelementptr i8, ptr %v27, i64 112
+  %v127 = load i32, ptr %v126, align 1
+  call void %v99(i32 %v101, i32 %v103, i32 %v105, i32 %v107, i32 %v109, i32 %v111, float %v113, ptr %v115, i32 %v117, ptr %v119, i32 %v121, float %v123, ptr %v125, i32 %v127)
+  br label %b36
+b33:
+  %v128 = getelementptr i8, ptr %v27, i64 0
+  %v129 = load i64, ptr %v128, align 1
+  %v130 = inttoptr i64 %v129 to ptr
+  %v131 = getelementptr i8, ptr %v27, i64 8
+  %v132 = load i32, ptr %v131, align 1
+  %v133 = getelementptr i8, ptr %v27, i64 16
+  %v134 = load i32, ptr %v133, align 1
+  %v135 = getelementptr i8, ptr %v27, i64 24
+  %v136 = load i32, ptr %v135, align 1
+  %v137 = getelementptr i8, ptr %v27, i64 32
+  %v138 = load i32, ptr %v137, align 1
+  %v139 = getelementptr i8, ptr %v27, i64 40
+  %v140 = load i32, ptr %v139, align 1
+  %v141 = getelementptr i8, ptr %v27, i64 48
+  %v142 = load i32, ptr %v141, align 1
+  %v143 = getelementptr i8, ptr %v27, i64 56
+  %v144 = load double, ptr %v143, align 1
+  %v145 = getelementptr i8, ptr %v27, i64 64
+  %v146 = load ptr, ptr %v145, align 1
+  %v147 = getelementptr i8, ptr %v27, i64 72
+  %v148 = load i32, ptr %v147, align 1
+  %v149 = getelementptr i8, ptr %v27, i64 80
+  %v150 = load ptr, ptr %v149, align 1
+  %v151 = getelementptr i8, ptr %v27, i64 88
+  %v152 = load i32, ptr %v151, align 1
+  %v153 = getelementptr i8, ptr %v27, i64 96
+  %v154 = load double, ptr %v153, align 1
+  %v155 = getelementptr i8, ptr %v27, i64 104
+  %v156 = load ptr, ptr %v155, align 1
+  %v157 = getelementptr i8, ptr %v27, i64 112
+  %v158 = load i32, ptr %v157, align 1
+  call void %v130(i32 %v132, i32 %v134, i32 %v136, i32 %v138, i32 %v140, i32 %v142, double %v144, ptr %v146, i32 %v148, ptr %v150, i32 %v152, double %v154, ptr %v156, i32 %v158)
+  br label %b36
+b34:
+  %v159 = getelementptr i8, ptr %v27, i64 0
+  %v160 = load i64, ptr %v159, align 1
+  %v161 = inttoptr i64 %v160 to ptr
+  %v162 = getelementptr i8, ptr %v27, i64 8
+  %v163 = load i32, ptr %v162, align 1
+  %v164 = getelementptr i8, ptr %v27, i64 16
+  %v165 = load i32, ptr %v164, align 1
+  %v166 = getelementptr i8, ptr %v27, i64 24
+  %v167 = load i32, ptr %v166, align 1
+  %v168 = getelementptr i8, ptr %v27, i64 32
+  %v169 = load i64, ptr %v168, align 1
+  %v170 = getelementptr i8, ptr %v27, i64 40
+  %v171 = load i64, ptr %v170, align 1
+  %v172 = getelementptr i8, ptr %v27, i64 48
+  %v173 = load i64, ptr %v172, align 1
+  %v174 = getelementptr i8, ptr %v27, i64 56
+  %v175 = load float, ptr %v174, align 1
+  %v176 = getelementptr i8, ptr %v27, i64 64
+  %v177 = load ptr, ptr %v176, align 1
+  %v178 = getelementptr i8, ptr %v27, i64 72
+  %v179 = load i64, ptr %v178, align 1
+  %v180 = getelementptr i8, ptr %v27, i64 80
+  %v181 = load ptr, ptr %v180, align 1
+  %v182 = getelementptr i8, ptr %v27, i64 88
+  %v183 = load i64, ptr %v182, align 1
+  %v184 = getelementptr i8, ptr %v27, i64 96
+  %v185 = load float, ptr %v184, align 1
+  %v186 = getelementptr i8, ptr %v27, i64 104
+  %v187 = load ptr, ptr %v186, align 1
+  %v188 = getelementptr i8, ptr %v27, i64 112
+  %v189 = load i64, ptr %v188, align 1
+  call void %v161(i32 %v163, i32 %v165, i32 %v167, i64 %v169, i64 %v171, i64 %v173, float %v175, ptr %v177, i64 %v179, ptr %v181, i64 %v183, float %v185, ptr %v187, i64 %v189)
+  br label %b36
+b35:
+  %v190 = getelementptr i8, ptr %v27, i64 0
+  %v191 = load i64, ptr %v190, align 1
+  %v192 = inttoptr i64 %v191 to ptr
+  %v193 = getelementptr i8, ptr %v27, i64 8
+  %v194 = load i32, ptr %v193, align 1
+  %v195 = getelementptr i8, ptr %v27, i64 16
+  %v196 = load i32, ptr %v195, align 1
+  %v197 = getelementptr i8, ptr %v27, i64 24
+  %v198 = load i32, ptr %v197, align 1
+  %v199 = getelementptr i8, ptr %v27, i64 32
+  %v200 = load i64, ptr %v199, align 1
+  %v201 = getelementptr i8, ptr %v27, i64 40
+  %v202 = load i64, ptr %v201, align 1
+  %v203 = getelementptr i8, ptr %v27, i64 48
+  %v204 = load i64, ptr %v203, align 1
+  %v205 = getelementptr i8, ptr %v27, i64 56
+  %v206 = load double, ptr %v205, align 1
+  %v207 = getelementptr i8, ptr %v27, i64 64
+  %v208 = load ptr, ptr %v207, align 1
+  %v209 = getelementptr i8, ptr %v27, i64 72
+  %v210 = load i64, ptr %v209, align 1
+  %v211 = getelementptr i8, ptr %v27, i64 80
+  %v212 = load ptr, ptr %v211, align 1
+  %v213 = getelementptr i8, ptr %v27, i64 88
+  %v214 = load i64, ptr %v213, align 1
+  %v215 = getelementptr i8, ptr %v27, i64 96
+  %v216 = load double, ptr %v215, align 1
+  %v217 = getelementptr i8, ptr %v27, i64 104
+  %v218 = load ptr, ptr %v217, align 1
+  %v219 = getelementptr i8, ptr %v27, i64 112
+  %v220 = load i64, ptr %v219, align 1
+  call void %v192(i32 %v194, i32 %v196, i32 %v198, i64 %v200, i64 %v202, i64 %v204, double %v206, ptr %v208, i64 %v210, ptr %v212, i64 %v214, double %v216, ptr %v218, i64 %v220)
+  br label %b36
+b36:
+  call void @llvm.x86.sse.stmxcsr(ptr %v1)
+  %v221 = load i32, ptr %v1, align 1
+  %v222 = and i32 %v221, %v11
+  %v223 = add nsw i64 %v15, 1
+  %v224 = icmp ne i32 %v222, 0
+  %v225 = select i1 %v224, i64 %v223, i64 %v16
+  br label %b12
+b14:
+  %v226 = getelementptr i8, ptr %words, i64 16
+  store i64 %v15, ptr %v226, align 1
+  ret void
+}
+
+declare i64 @llvm.readcyclecounter()
+declare void @llvm.x86.sse.stmxcsr(ptr)
+!0 = !{i32 1}
+
+; O, full, ProductSpec
+; sha256 35340171d8bbc9d8bb2704a994505783f869d6fc98bdb21c4602edc497b62dd0
+define internal i64 @place(ptr %list, i64 %number, i64 %word) #0 {
+  3 add, 3 br, 4 getelementptr, 1 icmp, 3 load, 3 mul, 3 phi, 1 ret, 2 sub, 1 udiv, 1 urem
+
+define internal void @table(ptr %places, ptr %runs, ptr %list, i64 %begin, i64 %count, i64 %padded, i64 %word) #0 {
+  8 add, 12 br, 1 call, 8 getelementptr, 5 icmp, 4 load, 6 mul, 9 phi, 1 ret, 1 select, 3 store, 6 sub, 1 urem
+
+define internal void @pack_left(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
+  21 add, 2 and, 12 br, 18 call, 234 getelementptr, 5 icmp, 106 load, 78 mul, 2 phi, 1 ret, 1 select, 64 shufflevector, 36 store, 2 sub, 1 udiv
+
+define internal void @pack_right(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
+  46 add, 2 and, 36 br, 11 call, 436 getelementptr, 14 icmp, 219 load, 145 mul, 7 phi, 1 ret, 2 select, 128 shufflevector, 68 store, 5 sub, 2 udiv
+
+define internal void @pack_columns(ptr %panels, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %first, i64 %step, i64 %part, i64 %panel_nbytes, i64 %count) #0 {
+  82 add, 3 and, 44 br, 19 call, 92 getelementptr, 22 icmp, 5 insertelement, 39 load, 95 mul, 13 phi, 1 ret, 133 shufflevector, 34 store, 30 sub, 25 udiv, 20 urem
+
+define internal void @pack_terms(ptr %panel, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %step, i64 %part, i64 %count) #0 {
+  26 add, 15 br, 34 call, 87 getelementptr, 6 icmp, 1 insertelement, 35 load, 41 mul, 4 phi, 1 ret, 65 shufflevector, 33 store, 3 sub, 2 udiv
+
+define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
+  40 add, 8 and, 76 br, 10 call, 6 fadd, 10 fmul, 1 fptrunc, 64 getelementptr, 29 icmp, 5 insertelement, 41 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 5 shufflevector, 8 store, 4 sub
+
+define internal void @tile4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 21 call, 4 fadd, 8 fmul, 2 fptrunc, 50 getelementptr, 7 icmp, 8 insertelement, 21 load, 4 mul, 6 phi, 1 ret, 1 select, 8 shufflevector, 4 store, 2 sub
+
+define internal void @tile4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 29 call, 8 fadd, 16 fmul, 2 fptrunc, 83 getelementptr, 7 icmp, 8 insertelement, 34 load, 4 mul, 10 phi, 1 ret, 1 select, 8 shufflevector, 16 store, 2 sub
+
+define internal void @tile8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 41 call, 8 fadd, 16 fmul, 2 fptrunc, 94 getelementptr, 7 icmp, 12 insertelement, 37 load, 4 mul, 10 phi, 1 ret, 1 select, 12 shufflevector, 8 store, 2 sub
+
+define internal void @tile8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 57 call, 16 fadd, 32 fmul, 2 fptrunc, 159 getelementptr, 7 icmp, 12 insertelement, 62 load, 4 mul, 18 phi, 1 ret, 1 select, 12 shufflevector, 32 store, 2 sub
+
+define internal void @tile12x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 61 call, 12 fadd, 24 fmul, 2 fptrunc, 138 getelementptr, 7 icmp, 16 insertelement, 53 load, 4 mul, 14 phi, 1 ret, 1 select, 16 shufflevector, 12 store, 2 sub
+
+define internal void @tile12x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 11 br, 85 call, 24 fadd, 48 fmul, 2 fptrunc, 235 getelementptr, 7 icmp, 16 insertelement, 90 load, 4 mul, 26 phi, 1 ret, 1 select, 16 shufflevector, 48 store, 2 sub
+
+define internal void @strip4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
+  8 add, 17 br, 31 call, 8 fadd, 8 fmul, 2 fptrunc, 73 getelementptr, 10 icmp, 8 insertelement, 31 load, 8 mul, 15 phi, 1 ret, 4 select, 8 shufflevector, 4 store, 5 sub, 1 udiv
+
+define internal void @strip4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
+  8 add, 17 br, 39 call, 16 fadd, 16 fmul, 2 fptrunc, 106 getelementptr, 10 icmp, 8 insertelement, 44 load, 8 mul, 27 phi, 1 ret, 4 select, 8 shufflevector, 16 store, 5 sub, 1 udiv
+
+define internal void @strip8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
+  8 add, 17 br, 59 call, 16 fadd, 16 fmul, 2 fptrunc, 141 getelementptr, 10 icmp, 12 insertelement, 59 load, 12 mul, 27 phi, 1 ret, 4 select, 12 shufflevector, 8 store, 5 sub, 1 udiv
+
+define internal void @strip8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
+  8 add, 17 br, 75 call, 32 fadd, 32 fmul, 2 fptrunc, 206 getelementptr, 10 icmp, 12 insertelement, 84 load, 12 mul, 51 phi, 1 ret, 4 select, 12 shufflevector, 32 store, 5 sub, 1 udiv
+
+define void @kernel(ptr %words) #0 {
+  38 add, 23 and, 94 br, 61 call, 124 getelementptr, 71 icmp, 4 inttoptr, 41 load, 86 mul, 12 phi, 1 ptrtoint, 1 ret, 17 select, 2 store, 34 sub, 23 udiv, 1 urem
+

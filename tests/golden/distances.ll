@@ -1,0 +1,195 @@
+; D.sum, full, KernelSpec
+; sha256 bfddea1b555b55213320927b8b3190fff9188e3d03e8c5bb0f61f434c55b4ea6
+define void @kernel(ptr noalias readonly %args) #0 {
+  390 add, 6 and, 280 br, 72 call, 120 fadd, 32 fmul, 1 fneg, 229 getelementptr, 58 icmp, 73 insertelement, 4 inttoptr, 113 load, 333 mul, 1 or, 102 phi, 1 ptrtoint, 1 ret, 12 sdiv, 73 shufflevector, 51 store, 22 sub, 1 urem
+
+; D.sum, accumulate, KernelSpec
+; sha256 a5aa5e9d0f2ff25e0105f14427f6d570bb4228ab9a2371db0da403252acad5b7
+define void @kernel(ptr noalias readonly %args) #0 {
+  390 add, 6 and, 280 br, 72 call, 120 fadd, 32 fmul, 1 fneg, 229 getelementptr, 58 icmp, 73 insertelement, 4 inttoptr, 113 load, 335 mul, 1 or, 102 phi, 1 ptrtoint, 1 ret, 12 sdiv, 73 shufflevector, 51 store, 22 sub, 1 urem
+
+; D.sum, finalize, KernelSpec
+define void @kernel(ptr noalias readonly %args) #0 {
+entry:
+  %v1 = getelementptr i64, ptr %args, i64 0
+  %v2 = load i64, ptr %v1
+  %v3 = getelementptr i64, ptr %args, i64 1
+  %v4 = load i64, ptr %v3
+  %v5 = getelementptr i64, ptr %args, i64 2
+  %v6 = load i64, ptr %v5
+  %v7 = getelementptr i64, ptr %args, i64 3
+  %v8 = load i64, ptr %v7
+  %v9 = icmp ne i64 1, 0
+  %v10 = getelementptr i64, ptr %args, i64 5
+  %v11 = load i64, ptr %v10
+  %v12 = inttoptr i64 %v11 to ptr
+  %v13 = getelementptr i64, ptr %args, i64 6
+  %v14 = load i64, ptr %v13
+  %v15 = getelementptr i64, ptr %args, i64 7
+  %v16 = load i64, ptr %v15
+  %v17 = getelementptr i64, ptr %args, i64 8
+  %v18 = load i64, ptr %v17
+  %v19 = inttoptr i64 %v18 to ptr
+  %v20 = getelementptr i64, ptr %args, i64 9
+  %v21 = load i64, ptr %v20
+  %v22 = getelementptr i64, ptr %args, i64 10
+  %v23 = load i64, ptr %v22
+  br label %b24
+b24:
+  %v27 = phi i64 [ 0, %entry ], [ %v71, %b55 ]
+  %v28 = icmp slt i64 %v27, %v2
+  br i1 %v28, label %b25, label %b26
+b25:
+  %v29 = urem i64 %v4, 16
+  %v30 = sub i64 %v4, %v29
+  br label %b31
+b31:
+  %v34 = phi i64 [ 0, %b25 ], [ %v45, %b32 ]
+  %v35 = icmp slt i64 %v34, %v30
+  br i1 %v35, label %b32, label %b33
+b32:
+  %v36 = mul nsw i64 %v27, %v14
+  %v37 = mul nsw i64 %v34, %v16
+  %v38 = add nsw i64 %v36, %v37
+  %v39 = getelementptr i8, ptr %v12, i64 %v38
+  %v40 = load <16 x float>, ptr %v39, align 1
+  %v41 = mul nsw i64 %v27, %v21
+  %v42 = mul nsw i64 %v34, %v23
+  %v43 = add nsw i64 %v41, %v42
+  %v44 = getelementptr i8, ptr %v19, i64 %v43
+  store <16 x float> %v40, ptr %v44, align 1
+  %v45 = add nsw i64 %v34, 16
+  br label %b31
+b33:
+  %v46 = sub i64 %v4, %v30
+  %v47 = icmp sgt i64 %v46, 0
+  %v48 = add i64 %v30, 16
+  %v49 = select i1 %v47, i64 %v48, i64 %v30
+  %v50 = insertelement <16 x i64> poison, i64 %v46, i64 0
+  %v51 = shufflevector <16 x i64> %v50, <16 x i64> poison, <16 x i32> zeroinitializer
+  %v52 = icmp slt <16 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15>, %v51
+  br label %b53
+b53:
+  %v56 = phi i64 [ %v30, %b33 ], [ %v70, %b54 ]
+  %v57 = icmp slt i64 %v56, %v49
+  br i1 %v57, label %b54, label %b55
+b54:
+  %v58 = mul nsw i64 %v27, %v14
+  %v59 = mul nsw i64 %v56, %v16
+  %v60 = add nsw i64 %v58, %v59
+  %v61 = getelementptr i8, ptr %v12, i64 %v60
+  %v62 = load float, ptr %v61, align 1
+  %v63 = insertelement <16 x float> poison, float %v62, i64 0
+  %v64 = shufflevector <16 x float> %v63, <16 x float> poison, <16 x i32> zeroinitializer
+  %v65 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %v61, i32 1, <16 x i1> %v52, <16 x float> %v64)
+  %v66 = mul nsw i64 %v27, %v21
+  %v67 = mul nsw i64 %v56, %v23
+  %v68 = add nsw i64 %v66, %v67
+  %v69 = getelementptr i8, ptr %v19, i64 %v68
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %v65, ptr %v69, i32 1, <16 x i1> %v52)
+  %v70 = add nsw i64 %v56, 16
+  br label %b53
+b55:
+  %v71 = add nsw i64 %v27, 1
+  br label %b24
+b26:
+  ret void
+}
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
+!0 = !{i32 1}
+
+; D, full, KernelSpec
+define void @kernel(ptr noalias readonly %args) #0 {
+entry:
+  %v1 = getelementptr i64, ptr %args, i64 0
+  %v2 = load i64, ptr %v1
+  %v3 = getelementptr i64, ptr %args, i64 1
+  %v4 = load i64, ptr %v3
+  %v5 = getelementptr i64, ptr %args, i64 2
+  %v6 = load i64, ptr %v5
+  %v7 = getelementptr i64, ptr %args, i64 3
+  %v8 = load i64, ptr %v7
+  %v9 = icmp ne i64 1, 0
+  %v10 = getelementptr i64, ptr %args, i64 5
+  %v11 = load i64, ptr %v10
+  %v12 = inttoptr i64 %v11 to ptr
+  %v13 = getelementptr i64, ptr %args, i64 6
+  %v14 = load i64, ptr %v13
+  %v15 = getelementptr i64, ptr %args, i64 7
+  %v16 = load i64, ptr %v15
+  %v17 = getelementptr i64, ptr %args, i64 8
+  %v18 = load i64, ptr %v17
+  %v19 = inttoptr i64 %v18 to ptr
+  %v20 = getelementptr i64, ptr %args, i64 9
+  %v21 = load i64, ptr %v20
+  %v22 = getelementptr i64, ptr %args, i64 10
+  %v23 = load i64, ptr %v22
+  br label %b24
+b24:
+  %v27 = phi i64 [ 0, %entry ], [ %v73, %b56 ]
+  %v28 = icmp slt i64 %v27, %v2
+  br i1 %v28, label %b25, label %b26
+b25:
+  %v29 = urem i64 %v4, 16
+  %v30 = sub i64 %v4, %v29
+  br label %b31
+b31:
+  %v34 = phi i64 [ 0, %b25 ], [ %v46, %b32 ]
+  %v35 = icmp slt i64 %v34, %v30
+  br i1 %v35, label %b32, label %b33
+b32:
+  %v36 = mul nsw i64 %v27, %v14
+  %v37 = mul nsw i64 %v34, %v16
+  %v38 = add nsw i64 %v36, %v37
+  %v39 = getelementptr i8, ptr %v12, i64 %v38
+  %v40 = load <16 x float>, ptr %v39, align 1
+  %v41 = call <16 x float> @llvm.sqrt.v16f32(<16 x float> %v40)
+  %v42 = mul nsw i64 %v27, %v21
+  %v43 = mul nsw i64 %v34, %v23
+  %v44 = add nsw i64 %v42, %v43
+  %v45 = getelementptr i8, ptr %v19, i64 %v44
+  store <16 x float> %v41, ptr %v45, align 1
+  %v46 = add nsw i64 %v34, 16
+  br label %b31
+b33:
+  %v47 = sub i64 %v4, %v30
+  %v48 = icmp sgt i64 %v47, 0
+  %v49 = add i64 %v30, 16
+  %v50 = select i1 %v48, i64 %v49, i64 %v30
+  %v51 = insertelement <16 x i64> poison, i64 %v47, i64 0
+  %v52 = shufflevector <16 x i64> %v51, <16 x i64> poison, <16 x i32> zeroinitializer
+  %v53 = icmp slt <16 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15>, %v52
+  br label %b54
+b54:
+  %v57 = phi i64 [ %v30, %b33 ], [ %v72, %b55 ]
+  %v58 = icmp slt i64 %v57, %v50
+  br i1 %v58, label %b55, label %b56
+b55:
+  %v59 = mul nsw i64 %v27, %v14
+  %v60 = mul nsw i64 %v57, %v16
+  %v61 = add nsw i64 %v59, %v60
+  %v62 = getelementptr i8, ptr %v12, i64 %v61
+  %v63 = load float, ptr %v62, align 1
+  %v64 = insertelement <16 x float> poison, float %v63, i64 0
+  %v65 = shufflevector <16 x float> %v64, <16 x float> poison, <16 x i32> zeroinitializer
+  %v66 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %v62, i32 1, <16 x i1> %v53, <16 x float> %v65)
+  %v67 = call <16 x float> @llvm.sqrt.v16f32(<16 x float> %v66)
+  %v68 = mul nsw i64 %v27, %v21
+  %v69 = mul nsw i64 %v57, %v23
+  %v70 = add nsw i64 %v68, %v69
+  %v71 = getelementptr i8, ptr %v19, i64 %v70
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %v67, ptr %v71, i32 1, <16 x i1> %v53)
+  %v72 = add nsw i64 %v57, 16
+  br label %b54
+b56:
+  %v73 = add nsw i64 %v27, 1
+  br label %b24
+b26:
+  ret void
+}
+declare <16 x float> @llvm.sqrt.v16f32(<16 x float>)
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
+!0 = !{i32 1}
+

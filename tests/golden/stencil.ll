@@ -1,0 +1,1 @@
+; NumPy computes all kernels
