@@ -11,6 +11,7 @@ from typing import Any
 from einturnip.cost.kernel_work import ArrayPass, KernelWork, ProductWork, multiplied_work, shapes_of, simple_work
 from einturnip.cost.machine_code_work import fused_row_work
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.contraction_choice import region_product
 from einturnip.kernels.fused.program import (
     Action,
     BlockProgram,
@@ -25,7 +26,6 @@ from einturnip.kernels.fused.program import (
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.fused.row_kernel import RowsKernel
-from einturnip.kernels.llvm.contraction import region_product
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.select import HostKernel
 

@@ -16,10 +16,11 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
+from einturnip.kernels.contraction_choice import contraction_code, uses_blas
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.code_cache import Code
-from einturnip.kernels.llvm.contraction import PackedContraction, is_fast, multiplication
+from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
 from einturnip.kernels.llvm.pack_routines import ProductSpec
@@ -83,7 +84,7 @@ def compile_tile(
     product = _product(einsum, extents, mode == "full")
     if product is not None and not product.rounds:
         made = _multiplied(product, einsum, mode) if native and not by_blas else None
-        if made is not None or not product.expensive:
+        if made is not None or uses_blas(product):
             return made or contraction_kernel(product)
     return fast(compile_reduce(einsum, extents, mode == "full"), einsum, extents, mode)
 
@@ -174,7 +175,7 @@ def product_spec(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Contra
 def blas_spec(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> ContractionSpec | None:
     """Return the spec of the BLAS kernel that computes a tile without machine code; None if NumPy does."""
     spec = product_spec(einsum, extents, mode) if isinstance(einsum, Einsum) and not einsum.keys else None
-    return None if spec is None or spec.rounds or spec.expensive else spec
+    return spec if spec is not None and uses_blas(spec) else None
 
 
 def kernel_flops(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
@@ -192,25 +193,12 @@ def workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mo
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
     """Return the code to compile for a contraction over a tile; None if BLAS or NumPy computes it."""
     product = product_spec(einsum, extents, mode)
-    return None if product is None else _code_of(product, einsum, mode)
-
-
-def _code_of(product: ContractionSpec, einsum: Einsum, mode: Mode) -> KernelSpec | ProductSpec | None:
-    """Return the code of a contraction: dot products if one side is a vector, else the matrix product.
-
-    A batch of small products has code as well if that is faster than the general kernels.
-    """
-    if product.rounds:
-        return kernel_spec(einsum, mode)
-    if not product.is_vector:
-        return multiplication(product) if is_fast(product) else None
-    made = kernel_spec(einsum, mode)
-    return made if made is not None and made.vector >= einsum.n_out and not product.expensive else None
+    return None if product is None else contraction_code(product, einsum, mode)
 
 
 def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKernel | None:
     """Return a contraction as machine code; None if none was prepared."""
-    code = _code_of(product, einsum, mode) if code_cache.ready() else None
+    code = contraction_code(product, einsum, mode) if code_cache.ready() else None
     function = code_cache.find(code) if code is not None else None
     if function is None or code is None:
         return None

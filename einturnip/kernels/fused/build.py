@@ -29,6 +29,7 @@ from einturnip.ir.scalar import (
     walk,
 )
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.contraction_choice import recorded_product
 from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fused.matrix_fold import FoldMatrix
@@ -66,7 +67,6 @@ from einturnip.kernels.fused.step_einsum import (
     where_fails,
 )
 from einturnip.kernels.llvm import code_cache
-from einturnip.kernels.llvm.contraction import recorded_product
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import MaskVariant
 from einturnip.kernels.protocol import HostKernel, Mode

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.contraction_choice import region_product
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fused.program import Action, BlockContext, BlockProgram, ComputeStep, FoldStep, TakeState
 from einturnip.kernels.fused.row_function import RowFunctionCall
@@ -23,7 +24,6 @@ from einturnip.kernels.llvm.contraction import (
     MAX_SCRATCH_NBYTES,
     PackedContraction,
     keep_packed_right,
-    region_product,
 )
 from einturnip.kernels.protocol import CallArguments, KernelCall, address_of
 

@@ -16,6 +16,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.contraction_choice import region_product
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
@@ -36,7 +37,6 @@ from einturnip.kernels.fused.space import (
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
-from einturnip.kernels.llvm.contraction import region_product
 from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import ConditionValues, LabelMask

@@ -12,20 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.ir.dtypes import F32, F64
-from einturnip.ir.einsum import Einsum
-from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
-from einturnip.kernels.blas.contraction_spec import ContractionSpec, StrideKey, contraction_spec
-from einturnip.kernels.blas.small_products import general_ns, multiplied_ns
+from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.blas.contraction_spec import StrideKey
 from einturnip.kernels.llvm.kernel import Function
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES
 from einturnip.kernels.llvm.loop_order import LEFT, OUT, Strides, by_strides, merged_labels, squares
 from einturnip.kernels.llvm.pack_loops import LISTS, PLACES, WORDS, PackedBlocks, max_transposed_columns
 from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec
-from einturnip.kernels.llvm.processor import scales_in_vectors
 from einturnip.kernels.llvm.register_tile import ADDS, PUTS, STREAMS
 from einturnip.kernels.parallel_parts import FINER, divided, spans
-from einturnip.kernels.protocol import CallArguments, KernelCall, MachineCode, Mode, address_of
+from einturnip.kernels.protocol import CallArguments, KernelCall, MachineCode, address_of
 
 SCRATCH, _KEEPS, _BATCHES = (WORDS.index(text) for text in ("scratch", "keeps", "batches"))
 ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
@@ -195,31 +191,3 @@ def _vector_cost(
     smooth = any(abs(out[p]) == code.dtype.itemsize for p in n)
     put = rows * columns * -(-terms // 256) * (1 / code.width if smooth else _PUT_SINGLY)
     return high * wide // code.width * terms + put
-
-
-def is_fast(fallback: ContractionSpec) -> bool:
-    """Return whether the code is as fast as BLAS, or faster than NumPy's general loops if BLAS is slow."""
-    if not fallback.expensive:
-        return True
-    size, batch = fallback.dtype.itemsize, math.prod(fallback.long[p] for p in fallback.batch)
-    return batch * multiplied_ns(fallback.sides, size) <= general_ns(math.prod(fallback.extents), size)
-
-
-def multiplication(fallback: ContractionSpec) -> ProductSpec | None:
-    """Return the code of a contraction of f32 or f64 matrices without conversion; else None."""
-    stored = fallback.dtype in (F32, F64) and not any(fallback.converts)
-    return ProductSpec(fallback.dtype) if stored and not fallback.is_vector else None
-
-
-def region_product(kernel: object) -> ProductSpec | None:
-    """Return the code of a product within a block if AVX-512 makes it faster than BLAS; else None."""
-    if not isinstance(kernel, ContractionSpec) or not scales_in_vectors("float", 16):
-        return None
-    return multiplication(kernel)
-
-
-def recorded_product(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
-    """Return a product within a region's block that is better recorded than passed to BLAS; else None."""
-    product = contraction_spec(einsum, extents, mode == "full") if mode != "finalize" and 0 not in extents else None
-    recorded = product is not None and region_product(product) and is_fast(product)
-    return contraction_kernel(product) if product is not None and recorded else None
