@@ -27,7 +27,7 @@ MAX_CHARTED_OPS = 5000
 @options.budget
 @click.option(
     "--emit",
-    type=click.Choice(["einsum", "decomposition", "taskgraph", "memgraph"]),
+    type=click.Choice(["einsum", "decomposition", "taskgraph", "memgraph", "sites"]),
     help="The intermediate representation to show. [an overview of the plan]",
 )
 @click.option(
@@ -91,7 +91,7 @@ def command(
     if machine is not None and (emit is not None or form == "dot"):
         raise click.UsageError("--simulate shows a run as text or json; it excludes --emit and --format dot")
     if form == "dot" and emit is None:
-        raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
+        raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph, memgraph or sites")
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
     job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
     if machine is not None:

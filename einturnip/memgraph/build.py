@@ -22,7 +22,7 @@ from einturnip.memgraph.arena import MAX_NEIGHBOURS, Arena, Segment
 from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits
 from einturnip.memgraph.eviction import EvictionQueue
 from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
-from einturnip.memgraph.spill_slots import SpillSlots
+from einturnip.memgraph.spill_slots import join_spill_files, spill_files
 from einturnip.memgraph.task_rows import TaskRow, rows
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -99,7 +99,7 @@ class _Builder:
             self.arenas = [Arena(available, granule, largest, k * available) for k in range(tasks.devices)]
             self.device = array("H", tasks.device.tobytes()) if tasks.devices > 1 else bytes(tasks.n_values)
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
-        self.spill = SpillSlots(granule)
+        self.spill = spill_files(tasks.devices, len(self.arenas), granule)
         self.ops = OpColumns(limits)
         self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
@@ -141,7 +141,7 @@ class _Builder:
             self._complete_next()
         name_copies(self.ops, self.t)
         peak = max(arena.peak + (arena.begin if self.t.devices == 1 else 0) for arena in self.arenas)
-        self.ops.close(self.arenas[-1].end, self.spill.nbytes, peak, self.origin)
+        self.ops.close(self.arenas[-1].end, join_spill_files(self.ops, self.spill), peak, self.origin)
         return self.ops
 
     # One task: allocate, emit its op, record the values whose last use it is.
@@ -304,7 +304,7 @@ class _Builder:
     def _load(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""
         tier, wrote, version = self.home[v]
-        offset = self.spill.offset(v) if tier == DISK else 0
+        offset = self.spill[self.device[v]].offset(v) if tier == DISK else 0
         first = v in self.load_task and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
         read = float(self.t.seconds[self.load_task[v]]) if v in self.load_task else None
@@ -322,7 +322,7 @@ class _Builder:
         if self.nbytes[v]:
             self.arenas[self.device[v]].collapse_deps(seg, op)
         if tier == DISK:
-            self.spill.read_by(v, op)
+            self.spill[self.device[v]].read_by(v, op)
         self.segment[v] = seg
         self.writers[v], self.readers[v] = [op], []
         self.base.pop(v, None)
@@ -336,7 +336,8 @@ class _Builder:
             return
         if v not in self.home:
             version = self.version.get(v, v)
-            offset, deps = self.spill.take(v, self.size[v])
+            slots = self.spill[self.device[v]]
+            offset, deps = slots.take(v, self.size[v])
             op = self.ops.append(
                 OpKind.OFFLOAD,
                 -1,
@@ -346,7 +347,7 @@ class _Builder:
                 [DISK, offset, self.nbytes[v], version],
                 [*self.writers[v], *deps] if self.nbytes[v] else (),
             )
-            self.spill.written_by(v, op)
+            slots.written_by(v, op)
             self.readers[v].append(op)
             self.home[v] = DISK, (op,), version
         self._release(v)
@@ -361,7 +362,7 @@ class _Builder:
     def _forget_home(self, v: int) -> None:
         home = self.home.pop(v, None)
         if home is not None and home[0] == DISK:
-            self.spill.release(v)
+            self.spill[self.device[v]].release(v)
 
     def _complete_next(self) -> None:
         """Advance the completion cursor by one task and release the values whose last use it was."""

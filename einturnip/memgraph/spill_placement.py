@@ -1,4 +1,8 @@
-"""Places offloads in host memory while it has space for their lifetime, else in the spill file."""
+"""Places offloads in host memory while it has space for their lifetime, else in the spill file.
+
+Each device has a part of host memory to itself, in proportion to the bytes that it offloads, as it has a spill file of
+its own: no op of one device waits for bytes that another spilled.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,12 @@ SPANS = 4096
 
 @dataclass(slots=True)
 class _Stay:
-    """The lifetime of a value outside the device.
+    """The lifetime of a value outside its device.
 
     The op that writes it, its readers, and the rows of both.
     """
 
+    device: int
     begin: int
     nbytes: int
     readers: list[int] = field(default_factory=list)
@@ -40,13 +45,26 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
     which the disk is fast enough, go to the disk. Extents are then allocated in the serial order, as in the device's
     arena: an op that overwrites bytes waits for their last readers.
     """
-    stays = [stay for stay in _stays(graph) if 0 < stay.nbytes <= nbytes]
-    chosen = _chosen(stays, nbytes, len(graph))
-    if not chosen:
-        return graph
-    arena = Arena(nbytes, min(GRANULE, max(1, nbytes // 64)))
+    stays = _stays(graph)
+    spilled = np.zeros(graph.devices, np.int64)
+    for stay in stays:
+        spilled[stay.device] += stay.nbytes
     read, write = graph.read.copy(), graph.write.copy()
     added: list[tuple[int, int]] = []
+    begin = 0
+    for device in np.flatnonzero(spilled).tolist():
+        part = nbytes * int(spilled[device]) // int(spilled.sum())
+        mine = [stay for stay in stays if stay.device == device and 0 < stay.nbytes <= part]
+        chosen = _chosen(mine, part, len(graph))
+        if chosen:
+            begin = _place(chosen, Arena(part, min(GRANULE, max(1, part // 64)), begin=begin), read, write, added)
+    if not begin:
+        return graph
+    return _compacted(_with_after(replace(graph, read=read, write=write, host_nbytes=begin), added))
+
+
+def _place(chosen: list[_Stay], arena: Arena, read: Ints, write: Ints, added: list[tuple[int, int]]) -> int:
+    """Place lifetimes in one device's part of host memory; return the end of the bytes that they use."""
     held: list[tuple[_Stay, Segment]] = []
     for stay in sorted(chosen, key=lambda stay: stay.begin):
         for other, seg in [h for h in held if h[0].end < stay.begin]:
@@ -59,13 +77,13 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
         added += [(stay.begin, d) for d in place.deps]
         write[stay.written, :2] = HOST, place.offset
         read[stay.read, 0], read[stay.read, 1] = HOST, place.offset
-    host_nbytes = arena.peak
-    return _compacted(_with_after(replace(graph, read=read, write=write, host_nbytes=host_nbytes), added))
+    return arena.begin + arena.peak
 
 
 def _stays(graph: MemGraph) -> list[_Stay]:
     """Return the lifetimes of all values in the spill file, by their beginning."""
     found: list[_Stay] = []
+    device = graph.op_devices().tolist()
     last: dict[tuple[int, int], _Stay] = {}  # by value and place
     op_of_read = np.repeat(np.arange(len(graph)), np.diff(graph.read_ptr))
     op_of_write = np.repeat(np.arange(len(graph)), np.diff(graph.write_ptr))
@@ -76,7 +94,7 @@ def _stays(graph: MemGraph) -> list[_Stay]:
     for op, reading, row in sorted(events):
         _, offset, nbytes, value = (graph.read if reading else graph.write)[row].tolist()
         if not reading:
-            last[value, offset] = _Stay(op, nbytes, written=row)
+            last[value, offset] = _Stay(device[op], op, nbytes, written=row)
             found.append(last[value, offset])
         else:
             last[value, offset].readers.append(op)

@@ -46,7 +46,7 @@ def emit_dot(planned: PlannedProgram, level: IRLevel) -> Iterator[str]:
             drawing = _einsums(planned, level == "decomposition")
         case "taskgraph":
             drawing = _tasks(planned)
-        case "memgraph":
+        case "memgraph" | "sites":  # the ops of all sites, with a move for each transfer
             drawing = _ops(planned)
         case _:
             assert_never(level)

@@ -17,7 +17,7 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.movement import moved, movement
 from einturnip.tiling.types import Decomposition
 
-IRLevel: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph"]
+IRLevel: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph", "sites"]
 
 Files: TypeAlias = Mapping[int, "FileTier"]
 
@@ -54,6 +54,9 @@ def emit_json(planned: PlannedProgram, level: IRLevel, program: str, files: File
         case "memgraph":
             head["tiers"] = _tiers(planned.memgraph, files)
             lists = {"ops": _ops(planned.memgraph, files)}
+        case "sites":
+            head["tiers"] = _site_tiers(planned.memgraph, files)
+            lists = {"ops": _site_ops(planned.memgraph, files)}
         case _:
             assert_never(level)
     yield from pieces(head, lists)
@@ -85,6 +88,8 @@ def emit_text(planned: PlannedProgram, level: IRLevel, files: Files) -> Iterator
             yield from map(_task_line, _tasks(planned.taskgraph))
         case "memgraph":
             yield from map(_op_line, _ops(planned.memgraph, files))
+        case "sites":
+            yield from map(_op_line, _site_ops(planned.memgraph, files))
         case _:
             assert_never(level)
 
@@ -169,18 +174,56 @@ def _tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:
 
 
 def _ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
-    for op in graph:
-        yield {
-            "id": op.id,
-            "kind": op.kind.name.lower(),
-            "lane": op.kind.lane.name.lower(),
-            "task": op.task,
-            "reads": [_place(graph, files, op.id, a) for a in (*op.reads, *_accumulated(op)) if a.nbytes],
-            "writes": [_place(graph, files, op.id, a) for a in op.writes if a.nbytes],
-            "after": list(op.after),
-            "unit": op.unit if op.unit >= 0 else None,
-            "seconds": op.seconds,
-        }
+    return (_op(graph, files, op) for op in graph)
+
+
+def _op(graph: MemGraph, files: Files, op: Op) -> dict[str, Any]:
+    return {
+        "id": op.id,
+        "kind": op.kind.name.lower(),
+        "lane": op.kind.lane.name.lower(),
+        "task": op.task,
+        "reads": [_place(graph, files, op.id, a) for a in (*op.reads, *_accumulated(op)) if a.nbytes],
+        "writes": [_place(graph, files, op.id, a) for a in op.writes if a.nbytes],
+        "after": list(op.after),
+        "unit": op.unit if op.unit >= 0 else None,
+        "seconds": op.seconds,
+    }
+
+
+def _site_tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:
+    """The tiers of all sites: each has a memory, a spill file and a part of host memory of its own."""
+    tiers: list[dict[str, Any]] = []
+    for tier in _tiers(graph, files):
+        if tier["kind"] == "compute":
+            tiers.append(tier | {"site": int(tier["id"].removeprefix("cpu:"))})
+        elif tier["kind"] in ("store", "host"):
+            tiers += [tier | {"id": f"{tier['id']}:{k}", "site": k} for k in range(graph.devices)]
+        else:
+            tiers.append(tier)
+    return tiers
+
+
+def _site_ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
+    """Yield the ops of one site after the other; ids are consecutive."""
+    from einturnip.sites.split import split
+    from einturnip.sites.types import Role
+
+    first, carried = 0, {Role.SEND: "reads", Role.RECEIVE: "writes"}
+    for plan in split(graph):
+        for i, (role, at, peer) in enumerate(
+            zip(plan.role.tolist(), plan.op.tolist(), plan.peer.tolist(), strict=True)
+        ):
+            op = _op(graph, files, graph[at])
+            after = plan.after[plan.after_ptr[i] : plan.after_ptr[i + 1]]
+            op |= {"id": first + i, "site": plan.site, "after": (after + first).tolist()}
+            for side in ("reads", "writes"):
+                own = [[f"{t}:{plan.site}" if t in ("disk", "host") else t, *row] for t, *row in op[side]]
+                op[side] = own if role == Role.LOCAL or side == carried.get(role) else []
+            if role != Role.LOCAL:
+                op |= {"kind": Role(role).name.lower(), "lane": "net", "unit": None, "transfer": at, "peer": peer}
+            yield op
+        first += len(plan)
 
 
 def _accumulated(op: Op) -> Iterator[TierExtent]:

@@ -12,6 +12,7 @@ from einturnip.verify.order import serial_order
 from einturnip.verify.outputs import check_outputs
 from einturnip.verify.reach import OrderQueries, answer_queries
 from einturnip.verify.read import in_order
+from einturnip.verify.sites import check_wires, joined
 from einturnip.verify.sweep import PlanSweep, SweepResult
 from einturnip.verify.types import DROP, MOVE, Faults, Ints, JudgedPlan, NotAPlan, Rule, TierUse, Verdict
 from einturnip.verify.words import extent, op_name, span, value_name
@@ -31,6 +32,10 @@ def check(plan: JudgedPlan, expected: Mapping[str, int] | None = None, limit: in
         if name not in {tier.name for tier in plan.tiers if tier.kind == "output"}:
             raise NotAPlan(f"the plan has no output '{name}'")
     faults = Faults(limit)
+    if plan.sites is not None:
+        if not check_wires(plan, plan.sites, faults):
+            return _verdict(plan, None, faults)
+        plan = joined(plan, plan.sites)
     order = serial_order(plan, faults)
     if order is not None and not np.array_equal(order, np.arange(len(plan))):
         plan = in_order(plan, order)
@@ -44,6 +49,10 @@ def check(plan: JudgedPlan, expected: Mapping[str, int] | None = None, limit: in
         swept = PlanSweep(plan, naming, faults, queries.add).run()
         implied = _check_order(plan, swept, queries, faults)
         _check_used(plan, naming, swept, faults)
+    return _verdict(plan, implied, faults)
+
+
+def _verdict(plan: JudgedPlan, implied: int | None, faults: Faults) -> Verdict:
     return Verdict(
         program=plan.program,
         n_ops=len(plan),

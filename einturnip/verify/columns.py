@@ -120,6 +120,7 @@ class ParsedOps:
         self.unit, self.in_unit = array("q"), array("B")
         self.sides = RowColumns("reads", self.tiers, self.repeats), RowColumns("writes", self.tiers, self.repeats)
         self.after_counts, self.after = array("q"), array("q")
+        self.site, self.transfer = array("q"), array("q")
 
     def extend(self, batch: list[Any]) -> None:
         """Append ops.
@@ -149,6 +150,9 @@ class ParsedOps:
         units = [0 if unit is None else unit for unit in units]
         _require_type(units, int)
         kinds = [KIND[op["kind"]] for op in batch]
+        sites, transfers = ([op.get(name, -1) for op in batch] for name in ("site", "transfer"))
+        _require_type(sites, int)
+        _require_type(transfers, int)
         for side in self.sides:
             side.extend(batch)
         # From here on, only numbers that are too large can fail.
@@ -158,6 +162,8 @@ class ParsedOps:
         self.unit.extend(units)
         self.in_unit.extend(given)
         self.kind.extend(kinds)
+        self.site.extend(sites)
+        self.transfer.extend(transfers)
         self.ids.extend(ids)
 
     def repeats_table(self) -> RunRepeats:
@@ -185,7 +191,7 @@ def raise_first_error(batch: list[Any], first: int) -> NoReturn:
         for name in _FIELDS:
             if name not in op:
                 raise NotAPlan(f"{path}: the field '{name}' is missing")
-        for name in ("id", "task"):
+        for name in ("id", "task", *({"site", "transfer"} & op.keys())):
             _require_integer(f"{path}.{name}", op[name])
         if type(op["kind"]) is not str or op["kind"] not in KIND:
             refuse(f"{path}.kind", f"one of {', '.join(KINDS)}", op["kind"])

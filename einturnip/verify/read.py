@@ -1,4 +1,4 @@
-"""Reads the JSON of ``einturnip plan --emit memgraph`` into a ``JudgedPlan``.
+"""Reads the JSON of ``einturnip plan --emit memgraph``, or ``--emit sites``, into a ``JudgedPlan``.
 
 The text is streamed, so that memory grows only with the columns.
 """
@@ -10,10 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from einturnip.verify.columns import ParsedOps, RowColumns, refuse
+from einturnip.verify.sites import with_sites
 from einturnip.verify.stream import JsonText
 from einturnip.verify.types import TIER_KINDS, AccessRows, Bools, Ints, JudgedPlan, NotAPlan, Tier, take_rows
 
-SCHEMA = "einturnip.memgraph/1"
+SCHEMA, SITES_SCHEMA = "einturnip.memgraph/1", "einturnip.sites/1"
 # Small enough to stay in the cache.
 OPS_AT_ONCE = 128
 
@@ -56,13 +57,14 @@ def read(stream: BinaryIO, name: str) -> JudgedPlan:
     for key in ("budget", "predicted"):
         if type(found[key]) is not dict:
             refuse(key, "an object", found[key])
-    return _plan(columns, found["program"], _tiers(found["tiers"]))
+    plan = _plan(columns, found["program"], _tiers(found["tiers"]))
+    return with_sites(plan, columns, found["schema"] == SITES_SCHEMA)
 
 
 def _check_schema(found: Any) -> None:
-    if found != SCHEMA:
+    if found not in (SCHEMA, SITES_SCHEMA):
         more = ". help: einturnip plan ... --emit memgraph --format json" if str(found).startswith("einturnip.") else ""
-        raise NotAPlan(f"schema: expected '{SCHEMA}', found {found!r}{more}")
+        raise NotAPlan(f"schema: expected '{SCHEMA}' or '{SITES_SCHEMA}', found {found!r}{more}")
 
 
 def _tiers(found: Any) -> tuple[Tier, ...]:
@@ -85,7 +87,10 @@ def _tiers(found: Any) -> tuple[Tier, ...]:
         capacity = tier["capacity"]
         if capacity is not None and (type(capacity) is not int or not 0 <= capacity < 1 << 63):
             refuse(f"{path}.capacity", "a number of bytes or null", capacity)
-        tiers[tier["id"]] = Tier(tier["id"], tier["kind"], capacity)
+        site = tier.get("site", -1)
+        if type(site) is not int or not -1 <= site < 1 << 31:
+            refuse(f"{path}.site", "the number of a site", site)
+        tiers[tier["id"]] = Tier(tier["id"], tier["kind"], capacity, site)
     return tuple(tiers.values())
 
 

@@ -15,8 +15,10 @@ from einturnip.core.errors import EinturnipError
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-KINDS = ("load", "kernel", "move", "aggregate", "offload", "reload", "drop", "store")
-LOAD, KERNEL, MOVE, AGGREGATE, OFFLOAD, RELOAD, DROP, STORE = range(len(KINDS))
+KINDS = ("load", "kernel", "move", "aggregate", "offload", "reload", "drop", "store", "send", "notice", "receive")
+LOAD, KERNEL, MOVE, AGGREGATE, OFFLOAD, RELOAD, DROP, STORE, SEND, NOTICE, RECEIVE = range(len(KINDS))
+ENDS = (SEND, NOTICE, RECEIVE)
+"""The kinds of the ends of a transfer between sites, which only plans of sites have."""
 TRANSFERS = (LOAD, OFFLOAD, RELOAD, STORE)
 
 TIER_KINDS = ("compute", "host", "store", "input", "output")
@@ -46,6 +48,8 @@ class Rule(Enum):
     STORED_TWICE = "stored twice"
     NOT_STORED = "not stored"
     LOST = "lost"
+    LOCAL = "local"
+    WIRE = "wire"
 
     @property
     def meaning(self) -> str:
@@ -69,16 +73,30 @@ _MEANINGS = {
     Rule.STORED_TWICE: "a byte of an output is stored once",
     Rule.NOT_STORED: "an output has no hole",
     Rule.LOST: "the result of an op is used",
+    Rule.LOCAL: "an op waits for ops of its own site, and uses its memory",
+    Rule.WIRE: "a receive has one notice, which it waits for, and one send of the same bytes on another site",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One memory or file. ``capacity`` in bytes; None: not stated."""
+    """One memory or file.
+
+    ``capacity`` in bytes; None: not stated. ``site``: the site that it belongs to; -1: all.
+    """
 
     name: str
     kind: str
     capacity: int | None
+    site: int = -1
+
+
+@dataclass(frozen=True)
+class SiteColumns:
+    """The site of each op, and the number of the transfer that it is an end of; -1 for none."""
+
+    site: Ints
+    transfer: Ints
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,7 @@ class JudgedPlan:
     repeated: int
     values: Ints
     units: Ints
+    sites: SiteColumns | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

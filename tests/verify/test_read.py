@@ -45,7 +45,7 @@ def wrong(path: tuple[Any, ...], found: Any) -> Json:
         (
             ("schema",),
             "einturnip.taskgraph/1",
-            "schema: expected 'einturnip.memgraph/1', found 'einturnip.taskgraph/1'",
+            "schema: expected 'einturnip.memgraph/1' or 'einturnip.sites/1', found 'einturnip.taskgraph/1'",
         ),
         (("schema",), 3, "schema: expected"),
         (("program",), None, "program: expected the name of a program, found None"),

@@ -1,0 +1,86 @@
+"""Splits a memory graph for several devices into a plan for each site."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from einturnip.core.errors import InternalError
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.sites.types import Ints, Role, SitePlan
+
+END_ROLES = (Role.LOCAL, Role.SEND, Role.NOTICE)
+"""Roles of the ops that an op of the graph becomes; where it is a move, RECEIVE takes the place of LOCAL."""
+
+
+def split(graph: MemGraph) -> tuple[SitePlan, ...]:
+    """Return the plan of each site.
+
+    A move from site a to site b becomes a SEND on a, and a NOTICE and a RECEIVE on b. What the move waits for on a, the
+    SEND waits for; what it waits for on b, the RECEIVE waits for, as well as for the NOTICE, so that it takes no place
+    in the receive window before the value is there. What waits for the move waits for its end on the same site. A SEND
+    ends only after the RECEIVE, so every order in which the sites run is an order of the graph.
+
+    Raises:
+        InternalError: an op waits for an op of another site, and neither is a move between the two.
+    """
+    n, between = len(graph), graph.between_devices()
+    site = graph.op_devices().astype(np.int64)
+    source = site.copy()
+    source[between] = graph.read[graph.read_ptr[:-1][between], 1] // max(1, graph.device_nbytes)
+    waiting, waited = _dependencies(graph, site, source, between)
+    # Nodes are 3 * op + end: the op itself or its RECEIVE, its SEND, its NOTICE.
+    moves = np.flatnonzero(between)
+    nodes = np.sort(np.concatenate([3 * np.arange(n), 3 * moves + 1, 3 * moves + 2]))
+    waiting, waited = np.concatenate([waiting, 3 * moves]), np.concatenate([waited, 3 * moves + 2])
+    op, end = np.divmod(nodes, 3)
+    at = np.where(end == 1, source[op], site[op])
+    role = np.array(END_ROLES, np.uint8)[end]
+    role[(end == 0) & between[op]] = Role.RECEIVE
+    peer = np.where(between[op], np.where(end == 1, site[op], source[op]), -1)
+    local = np.empty(3 * n, np.int64)  # position of each node among those of its site
+    by_site = [np.flatnonzero(at == k) for k in range(graph.devices)]
+    for mine in by_site:
+        local[nodes[mine]] = np.arange(len(mine))
+    edge_site = np.where(waiting % 3 == 1, source[waiting // 3], site[waiting // 3])
+    plans = []
+    for k, mine in enumerate(by_site):
+        edges = edge_site == k
+        pairs = np.unique(local[waiting[edges]] * max(1, len(mine)) + local[waited[edges]])
+        ops, after = np.divmod(pairs, max(1, len(mine)))
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(ops, minlength=len(mine)))]).astype(np.int64)
+        of, is_local = op[mine].astype(np.int32), role[mine] == Role.LOCAL
+        plans.append(
+            SitePlan(
+                graph,
+                k,
+                role[mine],
+                of,
+                peer[mine].astype(np.int32),
+                np.where(is_local, graph.kind[of], OpKind.MOVE).astype(np.uint8),
+                np.where(is_local, graph.unit[of], -1).astype(np.int32),
+                graph.seconds[of],
+                ptr,
+                after.astype(np.int32),
+            )
+        )
+    return tuple(plans)
+
+
+def _dependencies(graph: MemGraph, site: Ints, source: Ints, between: np.ndarray) -> tuple[Ints, Ints]:
+    """Return the dependencies between nodes of one site: those that wait, and those that they wait for."""
+    ops = np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr))
+    after = graph.after.astype(np.int64)
+    kept = np.zeros(len(ops), bool)
+    waiting, waited = [], []
+    for mine, my_end in ((site, 0), (source, 1)):
+        for theirs, their_end in ((site, 0), (source, 1)):
+            found = mine[ops] == theirs[after]
+            found &= between[ops] if my_end else True
+            found &= between[after] if their_end else True
+            kept |= found
+            waiting.append(3 * ops[found] + my_end)
+            waited.append(3 * after[found] + their_end)
+    if not kept.all():
+        x = int(np.argmin(kept))
+        raise InternalError(f"op {ops[x]} waits for op {after[x]} of another site, and neither moves a value to it")
+    return np.concatenate(waiting), np.concatenate(waited)

@@ -1,0 +1,66 @@
+"""The plan of one site: its part of a memory graph, with an op for each end of a transfer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.runtime.scheduler.lanes import lanes_of_kinds
+
+Ints = NDArray[np.int64]
+
+NET = len(Lane)
+"""The lane of receives; its slots are the receive window."""
+SENDS, NOTICES = NET + 1, NET + 2
+"""Lanes without a bound on their ops, since these only wait for the other site."""
+
+
+class Role(IntEnum):
+    """The role of an op in the plan of a site."""
+
+    LOCAL = 0  # runs the op of the memory graph
+    SEND = 1  # offers a value to another site; ends when that site has it
+    NOTICE = 2  # ends when another site offers a value
+    RECEIVE = 3  # copies the value from the other site
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """The ops of one site in the serial order of the whole plan, as columns.
+
+    ``op``: the op of the memory graph that each op runs, or an end of which it is; it numbers the transfer too.
+    ``peer``: the site at the other end of a transfer, else -1. ``kind``, ``unit``, ``seconds`` and ``after`` are as in
+    ``MemGraph``, with dependencies among the ops of this site.
+    """
+
+    graph: MemGraph
+    site: int
+    role: NDArray[np.uint8]
+    op: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    unit: NDArray[np.int32]
+    seconds: NDArray[np.float64]
+    after_ptr: Ints
+    after: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def lane(self) -> NDArray[np.uint8]:
+        """The lane of each op."""
+        of_role = np.array([0, SENDS, NOTICES, NET], np.uint8)[self.role]
+        found: NDArray[np.uint8] = np.where(self.role == Role.LOCAL, lanes_of_kinds(self.graph)[self.op], of_role)
+        return found
+
+    @property
+    def nbytes(self) -> Ints:
+        """The bytes that each transfer carries; 0 for local ops."""
+        rows = self.graph.read[self.graph.read_ptr[self.op]]
+        found: Ints = np.where(self.role == Role.LOCAL, 0, rows[:, 2])
+        return found

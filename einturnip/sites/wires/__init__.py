@@ -1,0 +1,1 @@
+"""Wires: how messages and values travel between sites. ``protocol`` first, then one module a wire."""
