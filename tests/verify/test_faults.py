@@ -39,8 +39,8 @@ def test_running_it_goes_wrong_too(edit: Edit, rule: Rule, ops: tuple[int, ...])
 
 def test_there_are_many_faults() -> None:
     assert len(FAULTS) >= 50
-    # These are of one device; test_several has what only several can break.
-    assert {param.values[1] for param in FAULTS} == set(Rule) - {Rule.DEVICE}
+    # These are of one device; test_several and tests/sites have what only several can break.
+    assert {param.values[1] for param in FAULTS} == set(Rule) - {Rule.DEVICE, Rule.LOCAL, Rule.WIRE}
 
 
 def test_all_faults_are_told_up_to_the_limit() -> None:
