@@ -158,6 +158,17 @@ class OpColumns:
         return reduced(np.frombuffer(self.checked_ptr, np.int64), _column(self.checked, np.int32))
 
 
+def after_columns(ops: NDArray[Any], after: NDArray[Any], n: int) -> tuple[Ints, Ops]:
+    """Return the dependencies of ``n`` ops as (``after_ptr``, ``after``), each once.
+
+    ``ops``, ``after``: pairs of an op and an op that must precede it, in any order.
+    """
+    pairs = ops.astype(np.int64) * max(1, n) + after.astype(np.int64)  # empty lists become columns of floats
+    waiting, preceding = np.divmod(np.unique(pairs), max(1, n))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=n))]).astype(np.int64)
+    return ptr, preceding.astype(np.int32)
+
+
 def _edges(ptr: array[int], after: array[int], first: int) -> tuple[Ops, Ops]:
     """Return the dependencies of ops from ``first`` on, and for each the op that waits."""
     counts: Ints = np.diff(_column(ptr, np.int64))

@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 
 from einturnip.memgraph.arena import Arena, Segment
+from einturnip.memgraph.columns import after_columns
 from einturnip.memgraph.types import DISK, HOST, Ints, MemGraph
 
 GRANULE = 4096
@@ -119,10 +120,8 @@ def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
 def _with_after(graph: MemGraph, added: list[tuple[int, int]]) -> MemGraph:
     """Return the graph with more dependencies: pairs (op, op that must precede it)."""
     ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), [op for op, _ in added]])
-    after = np.concatenate([graph.after, [before for _, before in added]]).astype(graph.after.dtype)
-    pairs = np.unique(np.stack([ops.astype(np.int64), after.astype(np.int64)]), axis=1)
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(pairs[0], minlength=len(graph)))]).astype(np.int64)
-    return replace(graph, after_ptr=ptr, after=pairs[1].astype(graph.after.dtype))
+    after_ptr, after = after_columns(ops, np.concatenate([graph.after, [before for _, before in added]]), len(graph))
+    return replace(graph, after_ptr=after_ptr, after=after)
 
 
 def _compacted(graph: MemGraph) -> MemGraph:

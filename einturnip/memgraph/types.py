@@ -152,13 +152,17 @@ class MemGraph:
         n = self.taskgraph.n_values
         return value if value < n else int(self.origin[value - n])
 
-    def between_devices(self) -> NDArray[np.bool_]:
-        """True for each op that moves bytes from one device to another."""
+    def source_devices(self) -> NDArray[np.uint16]:
+        """The device that each op reads; another than ``op_devices`` for moves from one device to another."""
+        found = self.op_devices()
         moves = np.flatnonzero(self.kind == OpKind.MOVE) if self.devices > 1 else np.empty(0, np.int64)
         moves = moves[self.read_ptr[moves] < self.read_ptr[moves + 1]]
-        found = np.zeros(len(self), bool)
-        source, target = self.read[self.read_ptr[moves], 1], self.write[self.write_ptr[moves], 1]
-        found[moves] = source // max(1, self.device_nbytes) != target // max(1, self.device_nbytes)
+        found[moves] = self.read[self.read_ptr[moves], 1] // max(1, self.device_nbytes)
+        return found
+
+    def between_devices(self) -> NDArray[np.bool_]:
+        """True for each op that moves bytes from one device to another."""
+        found: NDArray[np.bool_] = self.source_devices() != self.op_devices()
         return found
 
     def nbytes_by_link(self) -> dict[str, int]:

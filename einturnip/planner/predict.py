@@ -63,7 +63,7 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     graph = _with_cached_copies(graph, machine, touched)
     if machine.compute == "cpu:0":
         cores = SharedCores(machine.workers, array("d", used_cores(graph, machine).tobytes()))
-        lanes = lanes_of_kinds(graph)
+        lanes = lanes_of_kinds(graph.kind)
         short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER_SECONDS)
         seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
     else:

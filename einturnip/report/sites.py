@@ -34,11 +34,10 @@ class SiteTraffic:
 
 def site_traffic(graph: MemGraph) -> SiteTraffic:
     """Count the traffic of a plan."""
-    n, here = graph.devices, graph.op_devices().astype(np.int64)
+    n, here, source = graph.devices, graph.op_devices(), graph.source_devices()
     between, reads, seconds = np.zeros((n, n), np.int64), np.zeros(n, np.int64), np.zeros(n)
-    moves = np.flatnonzero(graph.between_devices())
-    source = graph.read[graph.read_ptr[moves]]
-    np.add.at(between, (source[:, 1] // max(1, graph.device_nbytes), here[moves]), source[:, 2])
+    moves = np.flatnonzero(source != here)
+    np.add.at(between, (source[moves], here[moves]), graph.read[graph.read_ptr[moves], 2])
     loads, kernels = (np.flatnonzero(graph.kind == kind) for kind in (OpKind.LOAD, OpKind.KERNEL))
     np.add.at(reads, here[loads], graph.read[graph.read_ptr[loads], 2])
     np.add.at(seconds, here[kernels], graph.seconds[kernels])

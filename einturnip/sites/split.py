@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from einturnip.core.errors import InternalError
+from einturnip.memgraph.columns import after_columns
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.sites.types import Ints, Role, SitePlan
 
@@ -23,11 +24,9 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
     Raises:
         InternalError: an op waits for an op of another site, and neither is a move between the two.
     """
-    n, between = len(graph), graph.between_devices()
-    site = graph.op_devices().astype(np.int64)
-    source = site.copy()
-    source[between] = graph.read[graph.read_ptr[:-1][between], 1] // max(1, graph.device_nbytes)
-    waiting, waited = _dependencies(graph, site, source, between)
+    n, site, source = len(graph), graph.op_devices().astype(np.int64), graph.source_devices().astype(np.int64)
+    between = source != site
+    waiting, waited = _dependencies(graph, site, source)
     # Nodes are 3 * op + end: the op itself or its RECEIVE, its SEND, its NOTICE.
     moves = np.flatnonzero(between)
     nodes = np.sort(np.concatenate([3 * np.arange(n), 3 * moves + 1, 3 * moves + 2]))
@@ -45,9 +44,6 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
     plans = []
     for k, mine in enumerate(by_site):
         edges = edge_site == k
-        pairs = np.unique(local[waiting[edges]] * max(1, len(mine)) + local[waited[edges]])
-        ops, after = np.divmod(pairs, max(1, len(mine)))
-        ptr = np.concatenate([[0], np.cumsum(np.bincount(ops, minlength=len(mine)))]).astype(np.int64)
         of, is_local = op[mine].astype(np.int32), role[mine] == Role.LOCAL
         plans.append(
             SitePlan(
@@ -59,18 +55,17 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
                 np.where(is_local, graph.kind[of], OpKind.MOVE).astype(np.uint8),
                 np.where(is_local, graph.unit[of], -1).astype(np.int32),
                 graph.seconds[of],
-                ptr,
-                after.astype(np.int32),
+                *after_columns(local[waiting[edges]], local[waited[edges]], len(mine)),
             )
         )
     return tuple(plans)
 
 
-def _dependencies(graph: MemGraph, site: Ints, source: Ints, between: np.ndarray) -> tuple[Ints, Ints]:
+def _dependencies(graph: MemGraph, site: Ints, source: Ints) -> tuple[Ints, Ints]:
     """Return the dependencies between nodes of one site: those that wait, and those that they wait for."""
     ops = np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr))
     after = graph.after.astype(np.int64)
-    kept = np.zeros(len(ops), bool)
+    kept, between = np.zeros(len(ops), bool), source != site
     waiting, waited = [], []
     for mine, my_end in ((site, 0), (source, 1)):
         for theirs, their_end in ((site, 0), (source, 1)):

@@ -55,12 +55,12 @@ class SitePlan:
     def lane(self) -> NDArray[np.uint8]:
         """The lane of each op."""
         of_role = np.array([0, SENDS, NOTICES, NET], np.uint8)[self.role]
-        found: NDArray[np.uint8] = np.where(self.role == Role.LOCAL, lanes_of_kinds(self.graph)[self.op], of_role)
+        found: NDArray[np.uint8] = np.where(self.role == Role.LOCAL, lanes_of_kinds(self.kind), of_role)
         return found
 
     @property
     def nbytes(self) -> Ints:
         """The bytes that each transfer carries; 0 for local ops."""
-        rows = self.graph.read[self.graph.read_ptr[self.op]]
-        found: Ints = np.where(self.role == Role.LOCAL, 0, rows[:, 2])
+        found, ends = np.zeros(len(self), np.int64), self.role != Role.LOCAL
+        found[ends] = self.graph.read[self.graph.read_ptr[self.op[ends]], 2]
         return found

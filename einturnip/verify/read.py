@@ -12,7 +12,17 @@ import numpy as np
 from einturnip.verify.columns import ParsedOps, RowColumns, refuse
 from einturnip.verify.sites import with_sites
 from einturnip.verify.stream import JsonText
-from einturnip.verify.types import TIER_KINDS, AccessRows, Bools, Ints, JudgedPlan, NotAPlan, Tier, take_rows
+from einturnip.verify.types import (
+    TIER_KINDS,
+    AccessRows,
+    Bools,
+    Ints,
+    JudgedPlan,
+    NotAPlan,
+    Tier,
+    take_rows,
+    unique_dependencies,
+)
 
 SCHEMA, SITES_SCHEMA = "einturnip.memgraph/1", "einturnip.sites/1"
 # Small enough to stay in the cache.
@@ -192,11 +202,8 @@ def _positions(ids: Ints, after: Ints, ptr: Ints) -> Ints:
 def _deduplicated(ptr: Ints, after: Ints) -> tuple[Ints, Ints, int]:
     """Return each op's dependencies sorted and without duplicates; and the number of duplicates."""
     n = len(ptr) - 1
-    op = np.repeat(np.arange(n), np.diff(ptr))
-    key = np.unique(op * n + after) if n else np.empty(0, np.int64)
-    op = key // n if n else key
-    single = np.concatenate([[0], np.cumsum(np.bincount(op, minlength=n))]).astype(np.int64)
-    return single, key % n if n else key, len(after) - len(key)
+    new, single = unique_dependencies(np.repeat(np.arange(n), np.diff(ptr)), after, n)
+    return new, single, len(after) - len(single)
 
 
 def in_order(plan: JudgedPlan, order: Ints) -> JudgedPlan:

@@ -20,6 +20,7 @@ from einturnip.verify.types import (
     JudgedPlan,
     Rule,
     SiteColumns,
+    unique_dependencies,
 )
 from einturnip.verify.words import extent, op_name, span
 
@@ -131,11 +132,8 @@ def joined(plan: JudgedPlan, sites: SiteColumns) -> JudgedPlan:
     ends = np.flatnonzero(sites.transfer >= 0)
     place[ends] = place[[receive_of[t] for t in sites.transfer[ends].tolist()]] if len(ends) else place[ends]
     waiting: Ints = np.repeat(np.arange(len(plan)), np.diff(plan.after_ptr))
-    edges = np.stack([place[waiting], place[plan.after]])
-    edges = edges[:, plan.kind[plan.after] != NOTICE]
-    key = np.unique(edges[0] * max(1, len(kept)) + edges[1])
-    x, after = np.divmod(key, max(1, len(kept)))
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(x, minlength=len(kept)))]).astype(np.int64)
+    lasting = plan.kind[plan.after] != NOTICE
+    after_ptr, after = unique_dependencies(place[waiting[lasting]], place[plan.after[lasting]], len(kept))
     sends = np.flatnonzero(plan.kind == SEND)
     reader = np.arange(len(plan))
     reader[[receive_of[t] for t in sites.transfer[sends].tolist()]] = sends  # a move reads what its send does
@@ -147,7 +145,7 @@ def joined(plan: JudgedPlan, sites: SiteColumns) -> JudgedPlan:
         unit=plan.unit[kept],
         read=plan.read.take(reader[kept]),
         write=plan.write.take(kept),
-        after_ptr=ptr,
+        after_ptr=after_ptr,
         after=after.astype(np.int32),
         repeated=plan.repeated + len(plan.after) - len(after),
         sites=None,

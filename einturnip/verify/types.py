@@ -145,6 +145,12 @@ def take_rows(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
     return new, np.arange(new[-1]) - np.repeat(new[:-1] - ptr[:-1][ops], counts)
 
 
+def unique_dependencies(ops: Ints, after: Ints, n: int) -> tuple[Ints, Ints]:
+    """Return the row pointers of ``n`` ops, and their dependencies: sorted, without duplicates."""
+    op, single = np.divmod(np.unique(ops * max(1, n) + after), max(1, n))
+    return np.concatenate([[0], np.cumsum(np.bincount(op, minlength=n))]).astype(np.int64), single
+
+
 @dataclass(frozen=True)
 class JudgedPlan:
     """A plan as columns by op position; ``ids``, ``values`` and ``units`` hold the JSON's numbers.

@@ -24,7 +24,7 @@ def lanes(graph: MemGraph, slots: Mapping[Lane, int]) -> tuple[Sequence[int] | N
     """
     if graph.devices == 1:
         return None, {int(lane): n for lane, n in slots.items()}
-    of = lanes_of_kinds(graph).astype(np.int32)
+    of = lanes_of_kinds(graph.kind).astype(np.int32)
     computing = of == Lane.COMPUTE
     device = graph.op_devices()[computing].astype(np.int32)
     of[computing] = np.where(device == 0, int(Lane.COMPUTE), device + len(Lane) - 1)
@@ -33,9 +33,9 @@ def lanes(graph: MemGraph, slots: Mapping[Lane, int]) -> tuple[Sequence[int] | N
     return array("i", of.tobytes()), found
 
 
-def lanes_of_kinds(graph: MemGraph) -> NDArray[np.uint8]:
-    """Return the lane of each op as its kind determines it, without regard to devices."""
-    return np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind]
+def lanes_of_kinds(kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the lanes of ops of these kinds, without regard to devices."""
+    return np.array([kind.lane for kind in OpKind], np.uint8)[kinds]
 
 
 def lane_kind(lane: int) -> Lane:

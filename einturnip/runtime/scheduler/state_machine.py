@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.memgraph.types import Lane, OpKind
+from einturnip.memgraph.types import Lane
+from einturnip.runtime.scheduler.lanes import lanes_of_kinds
 from einturnip.runtime.scheduler.policies import Ranks
 
 
@@ -61,7 +62,7 @@ class SchedulerState:
         in_order: bool = False,
     ) -> None:
         n = len(graph)
-        self.lane: Sequence[int] = _lanes(graph) if lanes is None else lanes
+        self.lane: Sequence[int] = lanes_of_kinds(graph.kind).tobytes() if lanes is None else lanes
         self.unit = array("i", graph.unit.tobytes())
         self.rank = array("d", ranks)
         self.free: dict[int, int] = {int(lane): n for lane, n in slots.items()}
@@ -154,10 +155,6 @@ class SchedulerState:
                 launches.append(op)
         self.events.extend(launches)
         return launches
-
-
-def _lanes(graph: ScheduledOps) -> bytes:
-    return np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tobytes()
 
 
 def successors(graph: ScheduledOps) -> tuple[array[int], array[int]]:

@@ -94,7 +94,7 @@ def simulate(
     each = slots | {Lane.COMPUTE: max(1, slots[Lane.COMPUTE] // graph.devices)}
     of, free = lanes(graph, each)
     if by_workers is not None and of is None:
-        of = np.where(by_workers, Lane.COMPUTE, lanes_of_kinds(graph)).astype(np.uint8).tobytes()
+        of = np.where(by_workers, Lane.COMPUTE, lanes_of_kinds(graph.kind)).astype(np.uint8).tobytes()
     taken = array("d", (planned * np.array(shares)[graph.kind]).tobytes())
     ran = run(graph, policy(graph), free, taken, of, cores=cores)
     return ran.makespan, ran.order

@@ -83,7 +83,7 @@ class SimulatedWire:
 
     def notify(self, transfer: int, peer: int) -> None:
         """Tell the receiver that a value can be fetched."""
-        self._send(peer, 0, lambda run: run.noticed(transfer))
+        self._send(peer, lambda run: run.noticed(transfer))
         self._network.offered.add(transfer)
         fetch = self._network.awaited.pop(transfer, None)
         if fetch is not None:
@@ -108,8 +108,8 @@ class SimulatedWire:
 
     def acknowledge(self, transfer: int, peer: int) -> None:
         """Tell the sender that the value has arrived."""
-        self._send(peer, 0, lambda run: run.acknowledged(transfer))
+        self._send(peer, lambda run: run.acknowledged(transfer))
 
-    def _send(self, peer: int, nbytes: int, arrive: Callable[[Arrivals], None]) -> None:
+    def _send(self, peer: int, arrive: Callable[[Arrivals], None]) -> None:
         net = self._network
-        net.clock.at(net.links.arrival(net.clock.now, self._site, peer, nbytes), lambda: arrive(net.runs[peer]))
+        net.clock.at(net.links.arrival(net.clock.now, self._site, peer, 0), lambda: arrive(net.runs[peer]))
