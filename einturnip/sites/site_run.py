@@ -14,9 +14,10 @@ from einturnip.sites.wires.protocol import Wire
 class SiteRun:
     """The run of one site.
 
-    ``launch`` starts one op of the memory graph, whose end is reported by ``local_ended``.
-    ``slots``: ops that each lane runs at once. ``window``: values that are received at once. A notice may arrive
-    before the site is ready for it.
+    ``ranks``: priorities of the plan's ops. ``slots``: ops that each lane runs at once, at most; ``window``: values
+    that are received at once, at most. ``wire``: takes messages to other sites; the methods ``noticed``, ``fetched``
+    and ``acknowledged`` report those that arrive. ``launch``: starts one op of the memory graph, whose end is reported
+    to ``local_ended``. So far ``simulate`` is the only caller.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class SiteRun:
         self._role, self._op, self._peer = plan.role.tolist(), plan.op.tolist(), plan.peer.tolist()
         self._at = {(role, op): i for i, (role, op) in enumerate(zip(self._role, self._op, strict=True))}
         self._noticed: set[int] = set()  # offered before the NOTICE op was started
-        self._awaited: set[int] = set()
+        self._awaited: set[int] = set()  # transfers whose NOTICE op has started and not ended
 
     @property
     def done(self) -> bool:
@@ -44,7 +45,7 @@ class SiteRun:
         return self.state.done
 
     def waiting(self) -> list[tuple[Role, int]]:
-        """Return the transfer ops that have started and not ended, and the moves that they are ends of."""
+        """Return the role and the transfer of each transfer op that has started and not ended."""
         running: set[int] = set()
         for event in self.state.events:
             if event >= 0:

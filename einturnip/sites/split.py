@@ -1,4 +1,4 @@
-"""Splits a memory graph for several devices into a plan for each site."""
+"""Splits a memory graph for several devices into a plan for each site, as ``types`` defines it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.sites.types import Ints, Role, SitePlan
 
 END_ROLES = (Role.LOCAL, Role.SEND, Role.NOTICE)
-"""Roles of the ops that an op of the graph becomes; where it is a move, RECEIVE takes the place of LOCAL."""
+"""Roles by end: 0 is an op itself, or the RECEIVE of a move between sites; 1 its SEND, 2 its NOTICE."""
 
 
 def split(graph: MemGraph) -> tuple[SitePlan, ...]:
@@ -18,8 +18,9 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
 
     A move from site a to site b becomes a SEND on a, and a NOTICE and a RECEIVE on b. What the move waits for on a, the
     SEND waits for; what it waits for on b, the RECEIVE waits for, as well as for the NOTICE, so that it takes no place
-    in the receive window before the value is there. What waits for the move waits for its end on the same site. A SEND
-    ends only after the RECEIVE, so every order in which the sites run is an order of the graph.
+    in the receive window (see ``types``) before the value is there. What waits for the move on a, waits for the SEND,
+    and on b for the RECEIVE. A run ends a SEND only after its RECEIVE (``SiteRun.fetched`` acknowledges it), so every
+    order in which the sites run ops respects the dependencies of the graph.
 
     Raises:
         InternalError: an op waits for an op of another site, and neither is a move between the two.
@@ -27,7 +28,7 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
     n, site, source = len(graph), graph.op_devices().astype(np.int64), graph.source_devices().astype(np.int64)
     between = source != site
     waiting, waited = _dependencies(graph, site, source)
-    # Nodes are 3 * op + end: the op itself or its RECEIVE, its SEND, its NOTICE.
+    # Nodes are 3 * op + end, where ``end`` is an index of END_ROLES.
     moves = np.flatnonzero(between)
     nodes = np.sort(np.concatenate([3 * np.arange(n), 3 * moves + 1, 3 * moves + 2]))
     waiting, waited = np.concatenate([waiting, 3 * moves]), np.concatenate([waited, 3 * moves + 2])
@@ -67,6 +68,7 @@ def _dependencies(graph: MemGraph, site: Ints, source: Ints) -> tuple[Ints, Ints
     after = graph.after.astype(np.int64)
     kept, between = np.zeros(len(ops), bool), source != site
     waiting, waited = [], []
+    # An op of a pair may have two ends. The dependency holds between each two ends that are on one site.
     for mine, my_end in ((site, 0), (source, 1)):
         for theirs, their_end in ((site, 0), (source, 1)):
             found = mine[ops] == theirs[after]

@@ -14,9 +14,9 @@ from einturnip.runtime.scheduler.lanes import lanes_of_kinds
 Ints = NDArray[np.int64]
 
 NET = len(Lane)
-"""The lane of receives; its slots are the receive window."""
+"""The lane of receives. Its slots are the receive window: the number of values that a site receives at once."""
 SENDS, NOTICES = NET + 1, NET + 2
-"""Lanes without a bound on their ops, since these only wait for the other site."""
+"""Lanes without a bound on their ops, which take no time of this site: they wait for the other one."""
 
 
 class Role(IntEnum):
@@ -32,9 +32,9 @@ class Role(IntEnum):
 class SitePlan:
     """The ops of one site in the serial order of the whole plan, as columns.
 
-    ``op``: the op of the memory graph that each op runs, or an end of which it is; it numbers the transfer too.
-    ``peer``: the site at the other end of a transfer, else -1. ``kind``, ``unit``, ``seconds`` and ``after`` are as in
-    ``MemGraph``, with dependencies among the ops of this site.
+    ``op``: the op of the memory graph that a LOCAL op runs; for the other roles, the move that was split, which is also
+    the number of the transfer. ``peer``: the site at the other end of a transfer, else -1. ``kind``, ``unit`` and
+    ``seconds`` are those of that op. ``after``: as in ``MemGraph``, by position among the ops of this site.
     """
 
     graph: MemGraph
@@ -60,7 +60,7 @@ class SitePlan:
 
     @property
     def nbytes(self) -> Ints:
-        """The bytes that each transfer carries; 0 for local ops."""
+        """The bytes of the value that each transfer moves; 0 for local ops."""
         found, ends = np.zeros(len(self), np.int64), self.role != Role.LOCAL
         found[ends] = self.graph.read[self.graph.read_ptr[self.op[ends]], 2]
         return found

@@ -1,7 +1,7 @@
 """Prepared runs: a plan's kernels and addresses are resolved once, and run repeatedly on arrays.
 
-A run consists of rows: one op, a command list, or kernels that all workers divide among them. Two drivers run the rows:
-one after the other in the caller's thread, or by worker threads in any order that the dependencies allow.
+A run consists of rows; each is one op, a command list, or kernels that all workers divide among them. Two drivers run
+the rows: one after the other in the caller's thread, or by worker threads in any order that the dependencies allow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 
 _Flags: TypeAlias = int | CommandListResult | Mapping[int, int]
-"""The floating-point flags of a row's op, or of each op in it that raised any."""
+"""The floating-point flags of a row's op; or of each op that raised any, by its position in the row."""
 _Call: TypeAlias = Callable[[], _Flags]
 _Span: TypeAlias = tuple[float, float, int]
 """Begin and end in seconds since the run began, and the thread."""
@@ -79,7 +79,7 @@ class PreparedRun:
         if threads is not None:
             graph = separate_values(graph, is_external)
         ops = [op for op in graph if op.kind not in _TRANSFERS or not zero_copy.needs_no_copy(op)]
-        products = list[int]()  # operations of each
+        products = list[int]()  # floating-point operations of each product by BLAS
         # Reproducible runs use BLAS for products, because compiled code may be absent. Runs on fixed arrays use it
         # because it divides a product among all workers.
         kernel = partial(_kernel, graph.taskgraph.ordered, fixed, products)
@@ -193,7 +193,7 @@ class PreparedRun:
     def report(self, result: RunResult) -> tuple[dict[int, list[int]], RunTrace]:
         """Return the numeric events of a run by node (see ``numeric_events``), and its trace.
 
-        An omitted transfer appears in the trace at the moment when its dependencies had ended.
+        A transfer that ``zero_copy`` made needless appears in the trace at the moment when its dependencies had ended.
         """
         trace, graph, bits = RunTrace(len(self._graph)), self._graph, dict[int, int]()
         spans, stalls, trace.seconds = self._spans(result.times)
