@@ -28,6 +28,11 @@ class run_in_progress:
     __slots__ = ()
 
     def __enter__(self) -> None:
+        """Begin a run; wait while another thread must be alone.
+
+        Raises:
+            RunError: this process was forked during a run of its parent.
+        """
         global _begun
         if _broken:
             raise RunError(
@@ -44,6 +49,7 @@ class run_in_progress:
                 raise
 
     def __exit__(self, *_: object) -> None:
+        """End the run, and wake threads that wait for it."""
         _active.pop(id(self), None)
         if _alone is not None:
             with _changed:

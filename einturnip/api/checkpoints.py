@@ -63,6 +63,7 @@ class DamagedCheckpoint:
     reason: str
 
     def __str__(self) -> str:
+        """Return what is damaged, and how."""
         return f"{self.path} is damaged ({self.reason})"
 
 

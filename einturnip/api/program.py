@@ -75,6 +75,7 @@ class Program:
     _plan_key: Hashable = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Compute what every call needs to find its plan."""
         object.__setattr__(self, "_plan_key", (id(self._program), *sorted(self._dims.items())))
 
     @property
@@ -103,6 +104,7 @@ class Program:
         return tuple(warning.render() for warning in self._program.warnings)
 
     def __repr__(self) -> str:
+        """Return the names of the inputs and outputs."""
         return f"Program(inputs: {', '.join(self.inputs) or 'none'}, outputs: {', '.join(self.outputs) or 'none'})"
 
     def __call__(
@@ -386,4 +388,5 @@ class Plan:
             self._closing()
 
     def __repr__(self) -> str:
+        """Return the text of the program."""
         return f"Plan({self._job.planned.graph.program})"

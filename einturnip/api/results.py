@@ -39,18 +39,22 @@ class Result(Mapping[str, Any]):
         return self._analyse()
 
     def __getitem__(self, name: str) -> Any:
+        """Return an output by name."""
         try:
             return self._values[name]
         except KeyError:
             raise KeyError(f"no output {name!r}; there are {', '.join(self._values)}") from None
 
     def __iter__(self) -> Iterator[str]:
+        """Return the names of the outputs."""
         return iter(self._values)
 
     def __len__(self) -> int:
+        """Return the number of outputs."""
         return len(self._values)
 
     def __repr__(self) -> str:
+        """Return names, types and shapes, without values."""
         shown = ", ".join(f"{name}: {value.dtype}{list(value.shape)}" for name, value in self._values.items())
         return f"Result({shown})"
 
@@ -114,15 +118,19 @@ class Archive(Mapping[str, File]):
         return _file(f"{self.spec}::{key}", self._allow_external)
 
     def __iter__(self) -> Iterator[str]:
+        """Return the names of the arrays."""
         return iter(self._keys)
 
     def __len__(self) -> int:
+        """Return the number of arrays."""
         return len(self._keys)
 
     def __contains__(self, key: object) -> bool:
+        """Return whether an array has this name, without opening it."""
         return key in self._keys
 
     def __repr__(self) -> str:
+        """Return the address and the number of arrays."""
         return f"Archive({self.spec!r}, {len(self)} arrays)"
 
 

@@ -184,12 +184,15 @@ class Session:
             self._plans.clear()
 
     def __enter__(self) -> Session:
+        """Return the session itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the session."""
         self.close()
 
     def __repr__(self) -> str:
+        """Return the program and the number of steps so far."""
         return f"Session({self._program.file}, {self.steps} steps)"
 
     # -- one step

@@ -90,6 +90,7 @@ class Machine:
         return hashlib.sha256(json.dumps(rates).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:
+        """Return a hash that equal machines share."""
         return hash(self.fingerprint)
 
     @cached_property

@@ -199,6 +199,7 @@ class blas_threads:
         self._n = n
 
     def __enter__(self) -> None:
+        """Set the number of threads of BLAS; the last block to end restores it."""
         try:
             _blas_limits.enter(self, self._n)
         except BaseException:  # Ctrl-C: Python does not call __exit__ then
@@ -206,6 +207,7 @@ class blas_threads:
             raise
 
     def __exit__(self, *_: object) -> None:
+        """Restore the number of threads, if this is the last block."""
         try:
             _blas_limits.leave(self)
         except BaseException:

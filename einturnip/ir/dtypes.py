@@ -50,6 +50,7 @@ class DType:
         return F32 if self.name in ("f16", "bf16") else self
 
     def __repr__(self) -> str:
+        """Return the name that programs use."""
         return self.name
 
 

@@ -54,6 +54,7 @@ class Listening(np.errstate):
         super().__init__(divide="call", over="call", invalid="call", under="ignore", call=log)
 
     def __enter__(self) -> None:
+        """Report errors to the log, and take small buffers."""
         super().__enter__()
         np.setbufsize(_BUFFER_ELEMENTS)
 

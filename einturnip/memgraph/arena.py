@@ -99,6 +99,7 @@ class Arena:
         return len(self._held)
 
     def __iter__(self) -> Iterator[Segment]:
+        """Return the segments in the order of their offsets."""
         seg: Segment | None = self.head
         while seg is not None:
             yield seg

@@ -130,9 +130,11 @@ class MemGraph:
         return found
 
     def __len__(self) -> int:
+        """Return the number of ops."""
         return len(self.kind)
 
     def __getitem__(self, i: int) -> Op:
+        """Return an op as a record; columns are faster for many."""
         return Op(
             i,
             _KINDS[self.kind[i]],
@@ -145,6 +147,7 @@ class MemGraph:
         )
 
     def __iter__(self) -> Any:
+        """Return all ops as records."""
         return (self[i] for i in range(len(self)))
 
     def base(self, value: int) -> int:

@@ -32,6 +32,7 @@ class TensorWork:
     peak_nbytes: int = 0
 
     def __add__(self, other: TensorWork) -> TensorWork:
+        """Return the work of both together."""
         return TensorWork(
             self.calls + other.calls,
             {lane: self.seconds[lane] + other.seconds[lane] for lane in Lane},

@@ -49,6 +49,7 @@ class SitePlan:
     after: NDArray[np.int32]
 
     def __len__(self) -> int:
+        """Return the number of ops."""
         return len(self.op)
 
     @property

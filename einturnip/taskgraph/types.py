@@ -113,9 +113,11 @@ class TaskGraph:
     counts_nbytes: int = 0
 
     def __len__(self) -> int:
+        """Return the number of tasks."""
         return len(self.kind)
 
     def __getitem__(self, i: int) -> Task:
+        """Return a task as a record; columns are faster for many."""
         return Task(
             i,
             _TASK_KINDS[self.kind[i]],
@@ -130,6 +132,7 @@ class TaskGraph:
         )
 
     def __iter__(self) -> Any:
+        """Return all tasks as records."""
         return (self[i] for i in range(len(self)))
 
     def copied(self, task: Task) -> tuple[Box, ...]:

@@ -51,6 +51,7 @@ class DrawnCase:
     exact: bool
 
     def __repr__(self) -> str:
+        """Return the program with its inputs, so that a failure can be repeated by hand."""
         arrays = "".join(f"  {k} = {v.dtype}{list(v.shape)} {v.tolist()}\n" for k, v in self.inputs.items())
         return f"Case:\n{self.text}\n{arrays}  dims {dict(self.dims)}, exact {self.exact}"
 

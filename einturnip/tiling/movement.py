@@ -28,6 +28,7 @@ class Movement:
         return self.join + self.aggregate + self.repartition
 
     def __add__(self, other: Movement) -> Movement:
+        """Return the bytes of both together."""
         return Movement(self.join + other.join, self.aggregate + other.aggregate, self.repartition + other.repartition)
 
 

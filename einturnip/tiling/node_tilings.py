@@ -59,6 +59,7 @@ class NodeTilings:
     times: int = 1
 
     def __len__(self) -> int:
+        """Return the number of tilings."""
         return len(self.tiles)
 
     @cached_property

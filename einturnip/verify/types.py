@@ -123,6 +123,7 @@ class AccessRows:
     repeat: NDArray[np.int32]
 
     def __len__(self) -> int:
+        """Return the number of accesses."""
         return len(self.start)
 
     @property
@@ -175,6 +176,7 @@ class JudgedPlan:
     sites: SiteColumns | None = None
 
     def __len__(self) -> int:
+        """Return the number of ops."""
         return len(self.ids)
 
     def size(self, rows: AccessRows) -> Ints:
@@ -204,6 +206,7 @@ class TierRange:
     stop: int
 
     def __str__(self) -> str:
+        """Return the tier and the bytes of the range."""
         return f"{self.tier}[{self.start}:{self.stop}]"
 
 

@@ -47,6 +47,7 @@ class DiskRun:
     of: str = ""
 
     def __str__(self) -> str:
+        """Return the text of a row: contender, form, cold or warm, and memory."""
         memory = f"1/{self.share}{f'-of-{self.of}' if self.of else ''}" if self.share else "all"
         return f"{self.contender} {self.form} {'cold' if self.cold else 'warm'} {memory}"
 

@@ -54,6 +54,7 @@ class AccessTrace:
     maker: Sequence[int]
 
     def __len__(self) -> int:
+        """Return the number of operations."""
         return len(self.task)
 
     def fetch_seconds(self, nbytes: int, tier: str = "host") -> float:

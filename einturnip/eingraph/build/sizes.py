@@ -31,6 +31,7 @@ class BoundSize:
     span: Span | None = None
 
     def __str__(self) -> str:
+        """Return the size and where it comes from."""
         return f"{self.value} ({self.origin})"
 
 

@@ -27,6 +27,7 @@ class ContractionKernel(ContractionSpec, PreparableKernel):
     product: MatrixProduct = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Choose the BLAS function."""
         object.__setattr__(self, "product", product(self.dtype.numpy, self.alpha))
 
     def prepare(self, arguments: CallArguments) -> KernelCall:

@@ -70,6 +70,7 @@ class Assembler:
     _iotas: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Begin with empty sections: one for each loop level, the two folds, and finalization."""
         self.sections = [[] for _ in range(self.fresh + 3)]
 
     @property

@@ -61,6 +61,7 @@ class PrimitiveGraph:
     _ids: dict[PrimitiveNode, int] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, node: int) -> PrimitiveNode:
+        """Return a node by number."""
         return self.nodes[node]
 
     def _add(self, node: PrimitiveNode) -> int:

@@ -28,6 +28,7 @@ class IrValue:
         return f"<{self.width} x {self.element}>" if self.width else self.element
 
     def __str__(self) -> str:
+        """Return the text that stands for the value in IR."""
         return f"{self.type} {self.name}"
 
 

@@ -29,6 +29,7 @@ class Routine(IrBuilder):
         self.end = "ret void"
 
     def __getitem__(self, name: str) -> IrValue:
+        """Return an argument by name."""
         return self.arguments[name]
 
     @property

@@ -30,6 +30,7 @@ class RowSchedule:
     after: NDArray[np.int32]
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return len(self.kind)
 
 

@@ -42,7 +42,8 @@ class ScheduledOps(Protocol):
     def after(self) -> NDArray[np.int32]:
         """The dependencies of all ops, concatenated."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of ops."""
 
 
 class SchedulerState:

@@ -57,6 +57,7 @@ class BatchedIo:
         self._blocks["data"] = self._numbers
 
     def __del__(self) -> None:
+        """Release the kernel's queue."""
         if self._context.value:
             self._call(self._end, self._context)
 
