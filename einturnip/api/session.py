@@ -195,8 +195,6 @@ class Session:
         """Return the program and the number of steps so far."""
         return f"Session({self._program.file}, {self.steps} steps)"
 
-    # -- one step
-
     def _step(
         self, sources: Mapping[str, Source], progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> Result:
@@ -260,8 +258,6 @@ class Session:
                 self._incomplete_step = f"step {self.steps} ended half done: {error}"
             raise
         return Result(values, report, analysis(planned, report))
-
-    # -- planning
 
     def _plan_for(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
         """The plan for these inputs; the first one also allocates the states."""
