@@ -63,7 +63,7 @@ class Accumulators:
     one state per key and device, and rounding errors grow with the logarithm of the number of tiles.
 
     ``new``: creates a state for an output tile on a device; ``combine``: emits the task that adds one state to another;
-    ``owner``: picks the device that combines the states of several.
+    ``tree``: returns pairs (device, device that combines its state) for a tile of several devices, leaves first.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Accumulators:
         limit: int | None,
         new: Callable[[Key, int], int],
         combine: Callable[[Key, int, int], None],
-        owner: Callable[[Key, Sequence[int]], int],
+        tree: Callable[[Key, Sequence[int]], Sequence[tuple[int, int]]],
     ) -> None:
-        self._limit, self._new, self._combine, self._owner = limit, new, combine, owner
+        self._limit, self._new, self._combine, self._tree = limit, new, combine, tree
         # By key and device the levels, lowest first: a state and its number of additions.
         self._levels: dict[Key, dict[int, list[tuple[int, int]]]] = {}
 
@@ -89,11 +89,10 @@ class Accumulators:
         """Combine all states of ``key``; return the one that holds the total, and its device."""
         totals = {device: self._total(key, device) for device in sorted(self._levels[key])}
         del self._levels[key]
-        owner = self._owner(key, list(totals)) if len(totals) > 1 else next(iter(totals))
-        for device, state in totals.items():
-            if device != owner:
-                self._combine(key, totals[owner], state)
-        return totals[owner], owner
+        root = next(iter(totals))
+        for device, root in self._tree(key, list(totals)) if len(totals) > 1 else ():
+            self._combine(key, totals[root], totals[device])
+        return totals[root], root
 
     def _total(self, key: Key, device: int) -> int:
         levels = self._levels[key][device]

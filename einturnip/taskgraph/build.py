@@ -88,7 +88,7 @@ class _Lowering:
     def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool, sites: Sites | None) -> None:
         self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
         self.sites, self.site_of = sites, dict[int, Callable[[Key], int]]()
-        self.combining = None if sites is None else sites.alternating()
+        self.trees = None if sites is None else sites.combining_trees()
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], OperandValue] = {}
@@ -209,7 +209,7 @@ class _Lowering:
 
     def _accumulators(self, i: int, e: Space, first: Key) -> Accumulators:
         """Return the states of node ``i``. ``first``: the first tile along the aggregated labels."""
-        part, out, combining = self.parts[i], self.outputs[i], self.combining
+        part, out = self.parts[i], self.outputs[i]
 
         def new(key: Key, site: int) -> int:
             nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + first)])
@@ -218,10 +218,10 @@ class _Lowering:
         def combine(key: Key, upper: int, lower: int) -> None:
             self._kernel(TaskKind.COMBINE, i, e, key + first, upper, (lower,), (lower,))
 
-        def owner(key: Key, group: Sequence[int]) -> int:
-            return group[0] if combining is None else combining.next_site(i, out.box(key), group)
+        def tree(key: Key, group: Sequence[int]) -> Sequence[tuple[int, int]]:
+            return [] if self.trees is None else self.trees.next_tree(i, out.box(key), group)
 
-        return Accumulators(max_additions(e, part), new, combine, owner)
+        return Accumulators(max_additions(e, part), new, combine, tree)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))

@@ -213,12 +213,22 @@ def assigned(costs: Floats, work: Floats, load: Floats) -> Ints:
 
 
 def matching(costs: Sequence[Sequence[float]] | Floats) -> Ints:
-    """Return a distinct column for each row with minimal sum (shortest augmenting paths)."""
+    """Return a distinct column for each row with minimal sum (shortest augmenting paths).
+
+    Rows first take free columns of their lowest cost, so that ties need no path.
+    """
     a = np.asarray(costs, np.float64)
     n, m = a.shape
-    u, v = np.zeros(n + 1), np.zeros(m + 1)
+    u, v = np.append(a.min(1, initial=np.inf), 0.0), np.zeros(m + 1)
     row_of = np.full(m + 1, n)
+    left: list[int] = []
     for i in range(n):
+        lowest = np.flatnonzero((a[i] == u[i]) & (row_of[:m] == n))
+        if len(lowest):
+            row_of[lowest[0]] = i
+        else:
+            left.append(i)
+    for i in left:
         row_of[m] = i
         j = m
         slack = np.full(m, np.inf)

@@ -5,10 +5,12 @@ In: an EinGraph and the number of sites. Out: for every tile of every node, the 
 EinDecomp divides each node into one call per site, and ``device_assignment`` assigns the calls to sites so that few
 bytes move. The tiles of a plan are smaller than the calls, because they fit a memory: a tile belongs to the call that
 contains its centre. A sum that is divided among sites has a partial state on each. The sites of such a group combine
-the output tiles alternately, readers of the total first, so that all receive equally many bytes (a reduce-scatter).
+each output tile by a tree; the trees alternate so that all receive equally many bytes (a reduce-scatter), and their
+roots are readers of the total if possible.
 
 Sources: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682); Thakur, Rabenseifner, Gropp, Optimization of Collective
-Communication Operations in MPICH (2005), for the reduce-scatter.
+Communication Operations in MPICH (2005), for the reduce-scatter; Sanders, Speck, Traeff, Two-tree algorithms for full
+bandwidth broadcast, reduction and scan (2009), for the trees.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +37,8 @@ Ints = NDArray[np.int64]
 
 MAX_PARTS = 16
 """Maximum number of tiles along one label of a call, if one tile size serves calls of several sizes."""
-UNEVEN = 0.05
-"""A site that combines partial states receives at most this share more than it reads of its own operands."""
+MAX_WAIT = 0.05
+"""A total arrives at most this share later, in bytes that one site receives, than the operands and state of a call."""
 MAX_MISMATCH = 0.02
 """A tile divides a call if its nearest multiple differs from the call's extent by at most this share."""
 
@@ -66,12 +69,12 @@ class Sites:
         site = self._site[node].tolist()
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
 
-    def alternating(self) -> CombiningSites:
-        """Return the choice of combining sites for one plan, which no other plan changes."""
-        return CombiningSites(self)
+    def combining_trees(self) -> CombiningTrees:
+        """Return the choice of trees for one plan, which no other plan changes."""
+        return CombiningTrees(self)
 
     def combining(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> tuple[int, ...]:
-        """Return the sites of ``group`` that may combine an output tile: its readers, else all."""
+        """Return the sites of ``group`` that may hold the total of an output tile: its readers, else all."""
         points, readers = self._readers[node]
         row = 0
         for (lo, hi), ends in zip(box, points, strict=True):
@@ -80,18 +83,33 @@ class Sites:
         return tuple(reading or group)
 
 
-class CombiningSites:
-    """The sites that combine the partial states of one plan: those of a group alternate."""
+class CombiningTrees:
+    """The trees by which the sites of one plan combine partial states, a binary one for each output tile.
+
+    The roots alternate, half of the group apart. So a site that combines in one tree is a leaf in the next, and all
+    sites of a group receive equally many bytes.
+    """
 
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
-        self._tiles: Counter[tuple[int, ...]] = Counter()  # by group, given so far
+        self._tiles: Counter[tuple[int, ...]] = Counter()  # by possible roots, combined so far
 
-    def next_site(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> int:
-        """Return the site of the next output tile of ``group``."""
-        candidates = self.sites.combining(node, box, group)
-        self._tiles[candidates] += 1
-        return candidates[(self._tiles[candidates] - 1) % len(candidates)]
+    def next_tree(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> list[tuple[int, int]]:
+        """Return pairs (site, site that combines its state) for the next output tile, leaves first."""
+        roots = self.sites.combining(node, box, group)
+        root = group.index(roots[alternating(len(roots))[self._tiles[roots] % len(roots)]])
+        self._tiles[roots] += 1
+        order = [*group[root:], *group[:root]]
+        return [(order[k], order[(k - 1) // 2]) for k in range(len(order) - 1, 0, -1)]
+
+
+@cache
+def alternating(n: int) -> tuple[int, ...]:
+    """Return the numbers below n in van der Corput's order, in which the first few are always far apart."""
+    size = 1 << (n - 1).bit_length()
+    bits = size.bit_length() - 1
+    reversed_bits = (int(format(k, f"0{bits}b")[::-1], 2) if bits else 0 for k in range(size))
+    return tuple(dict.fromkeys(n * k // size for k in reversed_bits))
 
 
 def _strides(calls: Partitioning) -> Ints:
@@ -130,19 +148,20 @@ def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
 
 
 def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[int]:
-    """Return the extents of a call, with the output divided among the sites that combine it.
+    """Return the extents of a call, with the output divided so that several trees work at the same time.
 
-    Each site of the group combines a tile; fewer sites do if they receive few bytes compared with their operands.
+    A site receives the states of two others in each tree, so the last tile waits for two states at each level.
     """
     extents = list(cut.tiles)
     if isinstance(node, EinsumNode):
         e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
         read = sum(math.prod(e.operand_extents(s, cut.tiles)) * d.itemsize for s, d in enumerate(e.dtypes))
-        received = group * state_nbytes(e, cut.tiles)
-        group = min(group, math.ceil(received / max(1.0, UNEVEN * read)))
+        state = state_nbytes(e, cut.tiles)
+        waited = 2 * (group - 1).bit_length() * state
+        parts = min(group, 2 * math.ceil(waited / 2 / max(1.0, MAX_WAIT * (read + state))))
         for p in sorted(range(e.n_out), key=lambda p: -extents[p]):
-            parts = min(max(1, group), extents[p])
-            extents[p], group = -(-extents[p] // parts), -(-group // parts)
+            count = min(max(1, parts), extents[p])
+            extents[p], parts = -(-extents[p] // count), -(-parts // count)
     return extents
 
 

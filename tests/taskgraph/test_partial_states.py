@@ -27,7 +27,7 @@ def test_no_state_takes_too_many_things() -> None:
         for devices in (1, 3):
             taken.clear()
             made.clear()
-            states = Accumulators(MAX_ADDITIONS, new, combine, lambda key, group: group[-1])
+            states = Accumulators(MAX_ADDITIONS, new, combine, lambda key, group: [(d, group[-1]) for d in group[:-1]])
             for tile in range(tiles):
                 taken[states.next_state((), tile % devices)] += 1
             last, owner = states.finalize(())

@@ -105,6 +105,10 @@ def test_balance_over_the_whole_graph_costs_hardly_any_bytes() -> None:
             assert whole.moved_nbytes <= 1.1 * single.moved_nbytes, (name, devices)
 
 
+def test_equal_devices_are_matched_without_search() -> None:
+    assert matching(np.zeros((300, 400))).tolist() == list(range(300))
+
+
 @given(
     st.integers(1, 4).flatmap(
         lambda n: st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=n, max_size=n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
-from einturnip.tiling.sites import Sites, align
+from einturnip.tiling.sites import Sites, align, alternating
 
 PROGRAMS = {
     "product": (
@@ -151,3 +152,31 @@ def test_the_traffic_of_a_plan_is_counted_op_by_op() -> None:
     assert (
         sum(found["site_links"].values()) == sum(site["bytes_in"] for site in found["sites"]) == traffic.between.sum()
     )
+
+
+@pytest.mark.parametrize("group", [2, 3, 5, 8, 13, 64])
+def test_the_trees_of_a_group_give_each_site_as_much_to_receive(group: int) -> None:
+    assert sorted(alternating(group)) == list(range(group))
+    graph = planned("input A : f64[k]\ns = sum[k] A[k]\noutput s\n", dict(k=4096), 1, 1 << 20).graph
+    node = len(graph.nodes) - 1
+    trees = Sites(graph, group).combining_trees()
+    received = np.zeros(group, int)
+    for tiles in range(1, 2 * group + 1):
+        tree = trees.next_tree(node, (), tuple(range(group)))
+        sent, into = map(list, zip(*tree, strict=True))
+        assert sorted([*sent, into[-1]]) == list(range(group))  # each state but the total's is sent once
+        assert all(site not in sent[: k + 1] for k, site in enumerate(into))  # a state is complete when it is sent
+        np.add.at(received, into, 1)
+        if tiles % 2 == 0:
+            assert received.max() <= received.mean() + math.log2(group) + 1
+    assert received.max() == received.min()
+
+
+def test_a_sum_over_many_sites_has_few_tiles() -> None:
+    """A total for each of 256 sites needs a tile for each; trees combine a few large tiles as evenly."""
+    text, dims = PROGRAMS["mttkrp"]
+    plan = planned(text, dims | dict(i=1024, j=192, k=192), 256, 8 << 20)
+    traffic = site_traffic(plan.memgraph)
+    assert traffic.arriving.sum() <= 1.05 * moved(eindecomp(plan.graph, 256)).total
+    assert traffic.arriving.max() <= 1.1 * traffic.arriving.mean()
+    assert len(plan.memgraph) <= 150 * 256
