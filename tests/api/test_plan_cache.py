@@ -101,7 +101,7 @@ def test_files_and_arrays_of_one_shape_do_not_mix(made, tmp_path):
 
 @pytest.mark.parametrize("n", [20, 100], ids=["copied", "where they stand"])
 def test_what_is_called_again_computes_with_what_it_is_given(made, n):
-    """Other arrays in each call; inf * 0 is told of every time."""
+    """Other arrays in each call; each call warns of inf * 0."""
     text = "input A : f32[i,k]\ninput B : f32[k,j]\nC[i,j] = A[i,k] * B[k,j]\nD[i,j] = A[i,j] - 1\noutput C, D\n"
     program, rng, before = et.compile(text), np.random.default_rng(3), blas_threads()
     for k in range(4):

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def peaks(monkeypatch, *values: int) -> None:
-    """What the process's peak is, as the command begins and then."""
+    """The peaks of the process: as the command begins, and later."""
     left = list(values)
     monkeypatch.setattr(memory_limit, "peak_resident_nbytes", lambda: left.pop(0) if len(left) > 1 else left[0])
 

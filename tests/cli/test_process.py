@@ -1,4 +1,4 @@
-"""What only a process of its own shows: pipes, what an import loads."""
+"""Behaviour that only a process of its own shows: pipes, the modules that an import loads."""
 
 import os
 import subprocess

@@ -319,7 +319,7 @@ class _Call:
 
 
 class FakedDevice(CudaDevice):
-    """The GPU's device over the fake. Kernels that differ in sizes alone share code; here each is told from others."""
+    """The GPU's device over the fake. Kernels that differ in sizes alone share code; the fake tells them apart."""
 
     def _function(self, kernel: CudaKernel, entry: str) -> object:
         super()._function(kernel, entry)

@@ -1,4 +1,4 @@
-"""The calls of CuPy and cuBLAS: that each exists with as many arguments as it is given, and what cuBLAS is told."""
+"""Called functions of CuPy and cuBLAS exist and take that many arguments; cuBLAS gets the right values."""
 
 from __future__ import annotations
 

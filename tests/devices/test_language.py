@@ -23,7 +23,7 @@ from .conftest import put
 
 KINDS = ("sim", "cuda")
 DELAYS = ([1e-3], [1.0, 1e-6, 1e-3, 10.0, 1e-2], [1e-3, 1e-3, 1e-3, 30.0])
-PORTION = 40  # of sentences and examples, one in so many is run in the gate
+PORTION = 40  # one in PORTION of the sentences and examples is run in the gate
 
 Run = Callable[[int | None], et.Plan]
 

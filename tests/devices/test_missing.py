@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 PROGRAM = "input A : f32[i]\nB[i] = 2 * A[i]\noutput B\n"
-# What stands before the command in its process: the driver and CuPy as a machine would have them.
+# Runs in the process before the command: the driver and CuPy as a machine would have them.
 NO_DRIVER = """
 import ctypes
 real = ctypes.CDLL
@@ -72,7 +72,7 @@ RUN = '"run", "p.ein", "-i", "A=A.npy", "-o", "B=B.npy", "--device"'
 
 
 def process(code: str, folder: Path) -> tuple[str, str]:
-    """What a process says on both its streams, each in one line."""
+    """The output of a process on both its streams, each in one line."""
     told = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert told.returncode == 0 and "Traceback" not in told.stderr, told.stderr
     return " ".join(told.stdout.split()), " ".join(told.stderr.split())

@@ -48,7 +48,7 @@ def widest_path(rng: np.random.Generator) -> Example:
 def tropical_scheduling(rng: np.random.Generator) -> Example:
     n, steps = 4, 5
     A = np.where(rng.random((n, n)) < 0.7, rng.integers(1, 9, (n, n)), -np.inf).astype(np.float64)
-    A[np.arange(n), np.arange(n) - 1] = 5  # a ring: all hang on all
+    A[np.arange(n), np.arange(n) - 1] = 5  # a ring: every state depends on every other
     X = [np.zeros(n)]
     for _ in range(steps):
         X.append((A + X[-1]).max(1))

@@ -1,4 +1,4 @@
-"""What a reference says of an example, and how a result is held against it."""
+"""The references of examples, and how results are compared with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tour shows below each program is what the program prints."""
+"""Each program of the tour prints what the tour shows below it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _DTYPES = {"f": "f64", "c": "c128", "i": "i64"}
 
 
 def graph_of(text: str, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None) -> EinGraph:
-    """What is built of a program."""
+    """The graph of a program, as built."""
     program = compile_text(text, "gradient.ein")
     check(program)
     return build(program, {name: array.shape for name, array in inputs.items()}, dims or {})

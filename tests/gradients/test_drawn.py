@@ -1,6 +1,6 @@
 """Drawn programs of the whole language: the gradient of a loss of what they give, against its definition.
 
-The strategy's programs are taken to f64 and c128, and to points beside the whole numbers, where most kinks are. What
+The strategy's programs are taken to f64 and c128, and to points that are not whole numbers, where most kinks are. What
 is left of them shows in a definition that changes with the step: such programs are passed over, as are those that
 overflow, give no number, or are too large to be derived by steps.
 """

@@ -1,4 +1,4 @@
-"""What tests of machine code have in common."""
+"""Fixtures that tests of machine code share."""
 
 from collections.abc import Iterator
 

@@ -156,7 +156,7 @@ def test_contiguous_products_need_no_copies() -> None:
 
 @given(st.data())
 def test_a_product_follows_its_tiles(data: st.DataObject) -> None:
-    """Made ready on some arrays, it multiplies what lies at the addresses that it is given later."""
+    """Prepared on some arrays, it multiplies the numbers at the addresses that it is given later."""
     m, n, k = (data.draw(st.integers(2, 20)) for _ in range(3))
     turned, swapped = data.draw(st.booleans()), data.draw(st.booleans())
     accesses = ((2, 0) if turned else (0, 2)), (2, 1)

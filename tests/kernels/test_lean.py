@@ -1,4 +1,4 @@
-"""Where a plan counts on machine code, NumPy stands in within the little workspace that it set aside."""
+"""Where a plan expects machine code, NumPy computes instead within the small workspace of the plan."""
 
 from __future__ import annotations
 

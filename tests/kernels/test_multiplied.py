@@ -54,7 +54,7 @@ def product(equation: str, sizes: dict[str, int], dtype: DType, factor: float = 
 
 
 def numbers(shape: tuple[int, ...], dtype: DType, order: list[int], spread: int, seed: int) -> np.ndarray:
-    """Whole numbers that lie in memory in another order of axes, with gaps."""
+    """Whole numbers, stored in another order of axes, with gaps."""
     whole = np.random.default_rng(seed).integers(-3, 4, [spread * shape[a] for a in order]).astype(dtype.numpy)
     return whole[tuple(slice(None, None, spread) for _ in order)].transpose(np.argsort(order))
 
@@ -285,7 +285,7 @@ def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
 
 
 def test_few_points_each_side_by_side_stay_with_numpy() -> None:
-    """A product of four numbers takes no time beside its call; what lies side by side is multiplied along."""
+    """A product of four numbers takes less time than its call, so neighbours are multiplied in the same call."""
     e = product("ikb,kjb->ijb", dict(i=2, k=2, j=2, b=5000), F64)
     assert not isinstance(compile_kernel(e, e.bounds, "full"), PackedContraction)
 

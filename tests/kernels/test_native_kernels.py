@@ -79,7 +79,7 @@ def numbers(name: str, dtype: str) -> np.ndarray:
 def ran(
     kernel: HostKernel, einsum: Einsum, operands: list[np.ndarray], accumulate: bool
 ) -> tuple[list[np.ndarray], int]:
-    """What a kernel gives; a state is accumulated twice over the same tile."""
+    """The result of a kernel; a state is accumulated twice over the same tile."""
     dtypes = einsum.state_dtypes if accumulate else (einsum.dtype,)
     outs = tuple(np.zeros(einsum.shape, d.numpy) for d in dtypes)
     workspace = np.empty(max(1, kernel.workspace_nbytes), np.uint8)

@@ -1,4 +1,4 @@
-"""What a product packs beside its tiles is bounded, as it is seen from outside."""
+"""The memory that a product packs in addition to its tiles is bounded, measured from outside."""
 
 from __future__ import annotations
 

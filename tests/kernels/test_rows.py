@@ -134,7 +134,7 @@ def test_tensors_that_lie_otherwise_are_left_to_numpy(compiled: None) -> None:
 
 
 def test_over_the_operand(compiled: None) -> None:
-    """A result may lie where what it is made of lay: each row is read before it is stored."""
+    """A result may overwrite its operand: each row is read before it is stored."""
     region, (x,) = region_of(PROGRAMS["layernorm"].replace("layernorm(X[i,j], g[j], b[j])", "softmax(X[i,j])").replace(
         "input g: f32[j], b: f32[j]\n", ""), 19, 40)  # fmt: skip
     (expected,) = evaluate_region(region, (x,))

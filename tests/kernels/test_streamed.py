@@ -40,7 +40,7 @@ def _small_results(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
 
 
 def lying(shape: tuple[int, ...], offset: int, spare: int) -> Array:
-    """An array that begins ``offset`` elements after a whole line, with so many elements unused after each row."""
+    """An array that begins ``offset`` elements after a whole line, with a number of unused elements after each row."""
     wide = shape[-1] + spare
     memory_of = np.full(shape[0] * wide + 32, np.nan, np.float32)
     begin = (-memory_of.__array_interface__["data"][0] % 64) // 4 + offset

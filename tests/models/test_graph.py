@@ -1,4 +1,4 @@
-"""Graph attention beside the same in NumPy, vertex by vertex, on a drawn graph and on a published one."""
+"""Graph attention compared with the same in NumPy, vertex by vertex, on a drawn graph and on a published one."""
 
 from __future__ import annotations
 

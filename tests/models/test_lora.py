@@ -1,4 +1,4 @@
-"""LoRA on a small random model: steps of AdamW beside the same in NumPy, derived by complex steps."""
+"""LoRA on a small random model: steps of AdamW compared with the same in NumPy, derived by complex steps."""
 
 from __future__ import annotations
 

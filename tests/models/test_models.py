@@ -1,4 +1,4 @@
-"""The programs of docs/examples/models on small random models, beside the same mathematics in NumPy."""
+"""The programs of docs/examples/models on small random models, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _turned(x: np.ndarray) -> np.ndarray:
 
 
 def _logits(weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
-    """What follows the last of the ids."""
+    """The token that follows the last of the ids."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     x, n = w["token_embd.weight"][ids], len(ids)
     for layer in range(LAYERS):

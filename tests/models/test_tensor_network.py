@@ -1,4 +1,4 @@
-"""Random quantum circuits: the program beside opt_einsum, and beside the whole state stepped gate by gate."""
+"""Random quantum circuits: the program compared with opt_einsum, and with the whole state stepped gate by gate."""
 
 from __future__ import annotations
 

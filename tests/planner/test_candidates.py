@@ -1,4 +1,4 @@
-"""What the planner tries: cuts that fit a memory, plans for less of it, and what they are held to cost."""
+"""The candidates of the planner: tilings that fit a memory, plans for less of it, and their predicted costs."""
 
 from __future__ import annotations
 

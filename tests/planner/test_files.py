@@ -1,4 +1,4 @@
-"""How results lie in their files decides how they are cut, as inputs' files do."""
+"""The layout of a result's file affects its tiling, as that of an input's file does."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_recorded_order_is_taken_again(tmp_path: Path, arena: str) -> None:
 
 
 def test_what_a_refused_form_was_planned_with_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would stand beside what the next form is planned with: the error's frames hold it."""
+    """The error's frames would keep it alive while the next form is planned."""
 
     class Plan:
         pass

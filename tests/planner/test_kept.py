@@ -246,13 +246,13 @@ def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(dis
 
 
 def slower(planned, times, **more):
-    """The plan as if it were predicted to take so many times as long."""
+    """The plan, with its predicted time multiplied by a factor."""
     seconds = planned.prediction.seconds * times
     return replace(planned, prediction=replace(planned.prediction, seconds=seconds, **more))
 
 
 def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
-    """Budgets in any order: what a larger one was told before is forgotten once a smaller one does better."""
+    """Budgets in any order: the stored plan of a larger budget is dropped once a smaller one has a better plan."""
     searched, times = planner.Planner._search, {}
     monkeypatch.setattr(planner.Planner, "_search", lambda p: slower(searched(p), times[p._request.options.arena]))
     program, data = et.compile(TEXT), X(300, 200)

@@ -1,4 +1,4 @@
-"""What a refusal names will do: at once, or after one more refusal that was worked out in more memory."""
+"""The memory that a refusal names is enough: at once, or after one more refusal that more memory made exact."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_memory_that_is_named_leaves_room_for_the_search(tmp_path: Path) -> 
 
 
 def test_states_leave_memory_rather_than_let_a_step_be_refused() -> None:
-    """There is room for a state in half of the memory, but not beside the step."""
+    """There is room for a state in half of the memory, but not for the step in the rest."""
     data, x = {name: np.ones((2000, 1000), np.float32) for name in "WV"}, np.zeros(1000, np.float32)
     x[0] = 1
     program = et.compile(STATE)

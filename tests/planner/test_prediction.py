@@ -60,7 +60,7 @@ def test_predicted_bytes_and_peak_are_exact(name: str, tmp_path: Path) -> None:
     out = {o: str(tmp_path / f"{o}.npy") for o in program.outputs}
     report = program(A=str(tmp_path / "A.npy"), arena=arena, spill=str(tmp_path), out=out).report
     assert report.link_bytes == report.predicted.link_bytes
-    # What was touched is counted by the kernel, in pages.
+    # The kernel counts touched memory in pages.
     peak = report.predicted.peak_nbytes["cpu:0"]
     assert report.arena_peak_nbytes <= peak <= max(1.1 * report.arena_peak_nbytes, report.arena_peak_nbytes + PAGE)
 

@@ -1,4 +1,4 @@
-"""What is said of plans and runs agrees with what they are."""
+"""Reports of plans and runs agree with the plans and runs."""
 
 import functools
 import json
@@ -209,7 +209,7 @@ def test_names_and_texts_are_kept_short():
 
 
 def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
-    """Workers compute, wait, read and write themselves, and what is left: no part is told twice, none is missing."""
+    """Computing, waiting, reading, writing and the rest add up to the whole time of the workers."""
     path = tmp_path / "x.npy"
     np.save(path, np.ones((512, 512), np.float32))
     program = et.compile("input X: f32[i,j]\nY[j,i] = sqrt(X[i,j])\noutput Y")

@@ -1,4 +1,4 @@
-"""What check and editors say of shapes: in the names of sizes, and, with numbers, what the lowering says."""
+"""Shapes in `check` and editors: in the names of sizes; with numbers, those of the lowering."""
 
 import pytest
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.robustness.programs import start
 
-# What the child says is a line each: "halted" inside the first kernels, "heeded" after each signal that its handler
+# The child prints lines: "halted" inside the first kernels, "heeded" after each signal that its handler
 # took, "kernel" for each kernel that begins later. Kernels halt until nobody holds the other end of the pipe ``go``.
 _CHILD = """
 import os, select, sys

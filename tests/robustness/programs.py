@@ -91,7 +91,7 @@ def finished(*arguments: Any, cwd: Path, **options: Any) -> tuple[int, str, str]
 
 
 def opened(pid: int) -> list[str]:
-    """What the descriptors of a process point at."""
+    """The files that a process has open."""
     found = []
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         try:

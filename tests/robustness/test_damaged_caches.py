@@ -18,7 +18,7 @@ from tests.robustness.programs import ENVIRONMENT
 
 ROOT = Path(einturnip.__file__).parent
 SCRIPT = Path(__file__).with_name("damaged_caches.py")
-# Modules that run code, or call what they are told to, when they read data.
+# Modules that run code, or call functions that the data names, when they read data.
 UNSAFE = {
     "eval",
     "exec",

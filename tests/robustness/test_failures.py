@@ -28,7 +28,7 @@ class Called:
 
 
 class FailsLater:
-    """Compiles kernels; the fifth call of an elementwise one (or of any) fails, with whatever it is told."""
+    """Compiles kernels; the fifth call of an elementwise one (or of any) raises the given error."""
 
     def __init__(self, compile_kernel, error, elementwise=False):
         self.compile_kernel, self.error, self.elementwise = compile_kernel, error, elementwise

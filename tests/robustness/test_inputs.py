@@ -1,4 +1,4 @@
-"""What is wrong with files and options is told in the user's own words, with the right exit code, before any work."""
+"""Faults of files and options are reported in the user's own words, with the right exit code, before any work."""
 
 import os
 from pathlib import Path

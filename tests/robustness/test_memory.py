@@ -114,7 +114,7 @@ def test_a_call_from_python_adds_no_more_than_it_may():
 
 
 def test_python_allocates_little_while_ops_run(monkeypatch):
-    """What lives on Python's heap at once during the run is some hundred bytes an op, not tiles."""
+    """During a run Python's heap holds some hundred bytes an op, and no tiles."""
     import tracemalloc
 
     from einturnip import compiler

@@ -1,4 +1,4 @@
-"""What makes a nan, overflows or divides by zero is named by its statement; what only passes one on is not."""
+"""Warnings name the statement that makes a nan, overflows or divides by zero, and none that only passes one on."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""A run that is told to stop, or killed, leaves nothing half-written."""
+"""A run that is stopped or killed leaves nothing half-written."""
 
 import os
 import signal

@@ -177,7 +177,7 @@ SIZES: dict[str, dict[str, int]] = {
     "looked_up": {"v": 1500, "d": 150, "s": 900},
     "gram": {"n": 900, "d": 40},
 }
-# What keys count.
+# Keys are less than this number.
 KEYS = {"scatter": 40, "trained": 30, "looked_up": 1500}
 
 

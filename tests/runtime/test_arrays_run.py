@@ -144,7 +144,7 @@ def test_an_array_that_is_not_aligned_is_run_at_length(runs):
 
 
 def test_a_stated_memory_has_back_what_earlier_runs_left(runs):
-    """What is made on the way stays in the arena, for the next call; not when a call states its memory."""
+    """Intermediate values stay in the arena for the next call, but not when a call states its memory."""
     text, size = "input x : f32[n]\nA[i] = exp(x[i])\nZ = max[i] A[i] * A[n - 1 - i]\noutput Z\n", 8 << 20
     program, x = et.compile(text), np.zeros(size, np.float32)
     other = et.compile("input x : f32[n]\nZ[i] = x[i] + 1\noutput Z\n")

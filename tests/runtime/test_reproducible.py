@@ -55,7 +55,7 @@ def test_fifty_schedules_five_budgets_three_numbers_of_workers(name: str, budget
 
 
 def test_the_programs_spill_and_have_kernels_of_every_sort() -> None:
-    """What the checks above look at is worth looking at."""
+    """The cases of the tests above differ in the ways that matter."""
     from einturnip.kernels.blas.contraction import ContractionKernel
     from einturnip.kernels.select import machine_code
 
@@ -119,7 +119,7 @@ def test_a_memory_too_small_is_refused_with_the_least_that_would_do() -> None:
 
 
 def digests(names: list[str]) -> dict[str, str]:
-    """What the programs give, shortly."""
+    """A digest of the programs' results."""
     return {name: sha256(b"".join(reference(name))).hexdigest() for name in names}
 
 

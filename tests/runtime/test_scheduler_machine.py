@@ -18,7 +18,7 @@ SLOTS = st.lists(st.integers(1, 3), min_size=3, max_size=3)
 
 @dataclass
 class Drawn:
-    """What the scheduler sees of a memory graph."""
+    """The part of a memory graph that the scheduler reads."""
 
     kind: np.ndarray[Any, np.dtype[np.uint8]]
     unit: np.ndarray[Any, np.dtype[np.int32]]

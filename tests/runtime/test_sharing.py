@@ -1,4 +1,4 @@
-"""Kernels in parts that threads share: together they do what the whole does, and of each op is told what happened."""
+"""Kernels divided among threads have the result of the whole, and report the events of each op."""
 
 import threading
 from functools import partial
@@ -123,7 +123,7 @@ def test_parts_together_do_what_the_whole_does(name, runs):
 
 
 def test_what_stays_packed_from_part_to_part_is_packed_anew_in_every_run(runs):
-    """The arrays stand where they stood, their numbers have changed."""
+    """The same arrays at the same addresses, with other numbers."""
     text, inputs, _ = PROGRAMS["product"]
     compiled, given = et.compile(text), inputs(0)
     for seed in range(8):

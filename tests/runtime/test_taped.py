@@ -70,7 +70,7 @@ def mixed(A, B, C):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.tuples(SIDES, SIDES, SIDES, SIDES), st.lists(st.integers(0, 3), min_size=9, max_size=9), st.booleans())
 def test_each_call_reads_its_own_arrays(compiled, played, sides, turned, holds):
-    """Arrays change from call to call, and how they lie in memory; results are held, or dropped at once."""
+    """Arrays and their layouts change from call to call; results are kept, or dropped at once."""
     rng, program, kept = np.random.default_rng(sum(sides)), et.compile(MIXED), []
     for k in range(0, 9, 3):
         arrays = {}

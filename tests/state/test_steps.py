@@ -82,8 +82,8 @@ def test_what_is_wrong_is_told(folder, run) -> None:
         assert words in run(*arguments, code=2)
 
 
-# Counts steps and, from the first one on, whatever is done to files in the folder of checkpoints; after so many of them
-# sends itself a signal, or, where that number is 0, writes at the end how many there were.
+# Counts steps and, from the first one on, operations on files in the folder of checkpoints. After a given number
+# it sends itself a signal; if that number is 0, it writes at the end how many there were.
 COUNTED = """
 import os, sys
 from einturnip.api.session import Session

@@ -58,7 +58,7 @@ def test_what_is_made_again_is_the_same(name: str, tiles: list[list[int]], remak
     device = least(tasks) + 64 * data.draw(st.integers(0, 40))
     try:
         placed = place(tasks, slow_links(), MemoryBudgets(device, AMPLE), DefaultPolicy(remake=remake))
-    except CapacityError:  # what is made again needs room beside what it is made for
+    except CapacityError:  # a recomputed value needs room in addition to its reader's
         return
     check(placed)
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))

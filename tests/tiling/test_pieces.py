@@ -1,4 +1,4 @@
-"""What shows of pieces laid over each other, and how many points boxes have together, against counting them."""
+"""The visible parts of overlapping pieces and the points of several boxes, compared with counting them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How stored tensors lie in their files, as planning sees it."""
+"""The layout of stored tensors in their files, as planning sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several of the tools' tests share."""
+"""Fixtures that tests of the tools share."""
 
 import pytest
 

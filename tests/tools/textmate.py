@@ -11,7 +11,7 @@ class Piece:
 
 
 def tokenize(grammar, text):
-    """The pieces of a text with the scopes they stand in, innermost last."""
+    """The pieces of a text with their scopes, innermost last."""
     state = [(grammar, None, ())]
     pieces = []
     for line in text.split("\n"):

@@ -18,7 +18,7 @@ Place = tuple[str, int, int]
 
 
 class _Drawing:
-    """Ops so far, and what stands where after all of them."""
+    """Ops so far, and the contents of memory after all of them."""
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw
@@ -33,7 +33,7 @@ class _Drawing:
         return int(self.draw(st.integers(low, high)))
 
     def room(self, tier: str, nbytes: int, apart: list[Place]) -> Place | None:
-        """A place for so many bytes; not over ``apart``."""
+        """A place for ``nbytes`` bytes that does not overlap ``apart``."""
         places = [(tier, start, nbytes) for start in range(0, 6 - nbytes + 1)]
         free = [p for p in places if not any(_meet(p, other) for other in apart)]
         return self.draw(st.sampled_from(free)) if free else None

@@ -21,7 +21,7 @@ from tests.verify.oracle import Labels, bytes_of, serial_faults
 from tests.verify.plans import Json, real
 
 UNWRITTEN, BUSY = -1, -2
-# How often the op that became ready last is taken, in so many parts of the orders: wide orders, deep ones.
+# How often the op that became ready last is taken: rarely in wide orders, often in deep ones.
 DEPTHS = (0.0, 0.3, 0.9)
 
 
@@ -109,7 +109,7 @@ class _Run:
         self.follow = np.array([x for xs in after for x in xs], np.int64)
         self.n_follow = np.array([len(xs) for xs in after])
         self.first = np.cumsum(self.n_follow) - self.n_follow
-        # What can be taken next: an op that may begin (x) or one that runs and may end (x + n).
+        # The next can be: an op that may begin (x) or one that runs and may end (x + n).
         self.open = np.zeros((count, plan.n + 1), np.int32)
         self.n_open = np.zeros(count, np.int64)
         self.done = np.zeros((count, len(plan.members)), np.int32)
@@ -207,7 +207,7 @@ def plans() -> dict[str, str]:
 
 
 def main() -> None:
-    """Count executions of each plan: so many at a time, in turns, for so many seconds."""
+    """Count executions of each plan, a number of them at a time, alternately, for some seconds."""
     count, seconds, seed = map(int, sys.argv[1:4])
     made = {name: Extensions(json.loads(text)) for name, text in plans().items()}
     seen, wrong = Counter[str](), Counter[str]()

@@ -270,7 +270,7 @@ def _without(ops: list[Json], op: Json, splice: bool) -> None:
 
 @change
 def drop_an_op(ops: list[Json], plan: Json, rng: random.Random) -> bool:
-    """What waited for it waits for what it waited for."""
+    """The ops that waited for it wait for its dependencies."""
     _without(ops, rng.choice(ops), True)
     return True
 

@@ -1,4 +1,4 @@
-"""What a plan means, by running it: every byte carries a label, ops begin and end, and a read looks at what is there.
+"""The meaning of a plan, by running it: every byte carries a label, ops begin and end, and a read sees the labels.
 
 It knows nothing of how the verifier proves. While an op runs, the bytes that it writes hold nothing that anybody may
 use; when it ends they must still be its own, and what it read must still be there. A plan keeps its word if that is so
@@ -33,7 +33,7 @@ def bytes_of(row: Sequence[Any]) -> Labels:
 
 
 def padded(stored: int, held: int) -> bool:
-    """Whether so many bytes in an output are all of a value in memory."""
+    """Whether ``nbytes`` bytes of an output are all bytes of a value in memory."""
     return stored == held or (stored + 63) // 64 * 64 == held
 
 
@@ -102,7 +102,7 @@ class Oracle:
                 raise Broken(f"op {op['id']} stores in what is no output")
 
     def _sum_row(self, x: int) -> Any:
-        """What an op of a unit adds to."""
+        """The value that an op of a unit adds to."""
         op = self.ops[x]
         if op["unit"] is None:
             return None
@@ -197,7 +197,7 @@ class Oracle:
         world.ended.add(x)
 
     def _made(self, x: int, slot: int, row: Any, size: int) -> Labels:
-        """What an op writes: a copy of what it read, or something of its own."""
+        """The labels that an op writes: those that it read, or its own."""
         op, reads = self.ops[x], self.rows[x][0]
         if len(reads) == len(self.rows[x][1]) == 1:
             read, where = reads[0]

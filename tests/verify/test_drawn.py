@@ -18,7 +18,7 @@ from tests.verify.mutations import CHANGES, mutated
 from tests.verify.oracle import keeps_its_word, seems_to_keep_its_word
 from tests.verify.plans import Json, real, text_of, verdict_of
 
-# So many orders make a nearly sure judge: each op that shares bytes with the change is tried as early as can be.
+# With this number of orders the judge is nearly sure: each op that shares bytes with the change is tried first.
 NEAR, DRAWS = (24, 2) if settings().max_examples > 1000 else (16, 1)
 
 

@@ -21,7 +21,7 @@ from . import corpus
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
 _AT_ONCE = 64  # kernels of one compilation: a header's cost is shared, and a fault names its kernels
-_SAMPLE = 60  # of so many kernels one, in the gate, for each architecture another
+_SAMPLE = 60  # the gate compiles one kernel in _SAMPLE, another one for each architecture
 
 
 def _missing() -> str:

@@ -35,7 +35,7 @@ def matrix(
 
 
 def multiply(route: Gemm, einsum: Einsum, operands: list[np.ndarray], out: np.ndarray) -> None:
-    """What a device does with a route."""
+    """Multiply in NumPy as a device does with a route."""
     c = contraction(einsum)
     assert c is not None
     made, bases = (route.left, route.right, route.out), []
