@@ -1,4 +1,4 @@
-"""einsum and contract beside NumPy's and opt_einsum's: drawn contractions, forms of subscripts, many operands."""
+"""einsum and contract compared with NumPy's and opt_einsum's: drawn contractions, many operands."""
 
 import string
 from functools import reduce

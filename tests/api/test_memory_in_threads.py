@@ -1,4 +1,4 @@
-"""``memory=`` is for each call: what other threads take meanwhile is not counted, or waited for."""
+"""``memory=`` is for each call: memory of other threads is not counted, or is waited for."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What ``memory=`` promises, read from outside the process: VmHWM of a child against its VmRSS as a call began."""
+"""The promise of ``memory=``, measured from outside: VmHWM of a child against its VmRSS as a call began."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A plan is made once; what is asked again gets the same answer, with the data of its own call."""
+"""A plan is made once; an equal request reuses it, with the data of its own call."""
 
 import threading
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""NumPy's subscripts: what they mean, and what is refused in the caller's words."""
+"""NumPy's subscripts: their meaning, and refusals in the caller's words."""
 
 import numpy as np
 import pytest

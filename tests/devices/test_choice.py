@@ -1,4 +1,4 @@
-"""Which device a word asks for, and how a machine without a GPU explains itself."""
+"""The device that each word selects, and the explanation on a machine without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains over rows become one region, in whatever words, and compute what was written; what is none stays apart."""
+"""Chains over rows become one region however they are written, with the same results; other nodes stay apart."""
 
 from __future__ import annotations
 

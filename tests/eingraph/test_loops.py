@@ -1,4 +1,4 @@
-"""Loops unrolled, slices replaced, tensors side by side: what they compute, and what is left of them."""
+"""Loops unrolled, slices replaced, concatenations: their results, and the nodes that remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels against the reference: any join, aggregation, split, order and mode give what the whole einsum means."""
+"""Kernels against the reference: any join, aggregation, tiling, order and mode give the result of the whole einsum."""
 
 from __future__ import annotations
 

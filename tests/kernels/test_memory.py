@@ -1,4 +1,4 @@
-"""Kernels allocate nothing worth the name, and their workspace stays small whatever the tile."""
+"""Kernels allocate next to nothing, and their workspace is small whatever the tile."""
 
 from __future__ import annotations
 

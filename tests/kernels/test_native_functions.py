@@ -1,4 +1,4 @@
-"""Elementary functions in machine code: how far from the true value, and what they tell the floating-point unit."""
+"""Elementary functions in machine code: their errors, and the floating-point flags that they raise."""
 
 from __future__ import annotations
 

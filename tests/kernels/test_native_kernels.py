@@ -1,4 +1,4 @@
-"""Kernels in machine code against NumPy's: every fold, ragged tiles, touches, NaN and what is reported of it."""
+"""Machine code against NumPy's kernels: every aggregation, ragged tiles, several calls, NaN and flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows folded at places that are data, by machine code: what NumPy's ``at`` gives, bit by bit."""
+"""Rows aggregated by key in machine code: the bits of NumPy's ``ufunc.at``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels of regions against plain NumPy: whole and in touches, any tiles in any order, masks, infinities, memory."""
+"""Kernels of regions against plain NumPy: whole and in several calls, any order of tiles, masks, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reachability compared with following every path."""
+"""Transitive reduction: reachability compared with following every path."""
 
 from __future__ import annotations
 

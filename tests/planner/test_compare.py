@@ -1,4 +1,4 @@
-"""Plans that are only compared: not made to their end where they cannot win, and placed once."""
+"""Candidates are compared by bounds: one that cannot win is not planned to its end, and each is placed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that no one would wait for, or that cannot be stored, are refused before anything is planned."""
+"""Programs that nobody would wait for, or that cannot be stored, are refused before planning."""
 
 import itertools
 import json

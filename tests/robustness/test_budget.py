@@ -1,4 +1,4 @@
-"""The least budget that is named works, and so does any larger one; below it nothing is touched."""
+"""The named minimum works, and so does any larger budget; a smaller one changes nothing."""
 
 import os
 import re

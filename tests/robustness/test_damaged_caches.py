@@ -1,4 +1,4 @@
-"""Caches on disk that are damaged, planted or another user's never show: no crash, no wrong number, no hang."""
+"""Damaged, planted or foreign caches on disk have no effect: no crash, no wrong number, no hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk with no room is met before the first tile, and told of by name."""
+"""A full disk is found before the first tile, and named."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""An op that fails ends the run soon, names its statement, and gives everything back."""
+"""An op that fails ends the run soon, names its statement, and releases everything."""
 
 import gc
 import os

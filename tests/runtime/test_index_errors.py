@@ -1,4 +1,4 @@
-"""An index outside its axis is named with the tensor, the place and the value, on every path that meets it."""
+"""An index outside its axis is reported with the tensor, the place and the value, on every path."""
 
 import re
 from typing import Any

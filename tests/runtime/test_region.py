@@ -1,4 +1,4 @@
-"""Graphs with regions, through every floor: cut at random, in the least arena, and run; and what a mask saves."""
+"""Graphs with regions through every IR: drawn tilings, the least arena, a run; and the work that a mask saves."""
 
 from __future__ import annotations
 

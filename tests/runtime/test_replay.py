@@ -1,4 +1,4 @@
-"""A recorded schedule is repeated event by event; what is no schedule of the plan is refused."""
+"""A recorded schedule is repeated event by event; one that does not belong to the plan is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler as a state machine: ops of drawn graphs end in any order, and what may start does, nothing else."""
+"""The scheduler under drawn orders: ops end in any order, and exactly the ops that may start are started."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
 from einturnip.sites.wires.simulated import EqualLinks
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
-from tests.memgraph.test_several import tasks_of
+from tests.memgraph.test_several_devices import tasks_of
 from tests.reference.memgraph import evaluate
 
 SLOTS = {Lane.COMPUTE: 2, Lane.IN: 1, Lane.OUT: 1}

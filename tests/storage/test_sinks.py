@@ -1,4 +1,4 @@
-"""Outputs hold what was written, and are seen whole or not at all."""
+"""Outputs hold the written values, and appear whole or not at all."""
 
 from __future__ import annotations
 

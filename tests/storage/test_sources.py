@@ -1,4 +1,4 @@
-"""Every stored form gives, for every region, what NumPy gives."""
+"""Every stored form reads, for every region, as NumPy does."""
 
 from __future__ import annotations
 

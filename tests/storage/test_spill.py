@@ -1,4 +1,4 @@
-"""The spill file: any offset, any thread, a limit, and nothing left behind."""
+"""The spill file: any offset, any thread, a limit, and no file left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk of a node's tiles: blocks in lines that go back and forth, and in each block what turns leave in memory."""
+"""The order of a node's tiles: lines of blocks back and forth, and the values that stay in memory between turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least of a sum of terms of few variables, found by eliminating one after another."""
+"""The minimum of a sum of terms of few variables, by eliminating one variable after another."""
 
 from __future__ import annotations
 

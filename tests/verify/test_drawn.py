@@ -1,4 +1,4 @@
-"""Small plans held against every order of their ops, and changed plans against orders near to the change."""
+"""Small plans compared with every order of their ops, and changed plans with orders near to the change."""
 
 from __future__ import annotations
 

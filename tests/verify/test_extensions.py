@@ -1,4 +1,4 @@
-"""Larger plans in many drawn executions: what the verifier accepts goes wrong in none, what it refuses does."""
+"""Larger plans in many drawn orders: an accepted plan fails in none, a refused one fails in some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One plan that is right, and every way to make it wrong: the rule that it breaks, and the ops that are named."""
+"""One right plan, and every way to damage it: the broken rule, and the ops that the fault names."""
 
 from __future__ import annotations
 
