@@ -18,10 +18,11 @@ from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import rounded
 from einturnip.planner.planned_program import PlannedProgram
-from einturnip.runtime.host.driver_choice import PREPARED_OP_NBYTES, arena_nbytes
+from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.types import Source, contiguous_nbytes
+from einturnip.tuning.memory import PREPARED_OP_NBYTES
 
 # Maximum bytes of cached plans, and the bytes of a plan besides its columns.
 MAX_NBYTES = 32 << 20

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from einturnip.compiler import report_of
 from einturnip.planner.predict import slots
 from einturnip.runtime.host.compilation import compile_ahead, prepare_command_lists
-from einturnip.runtime.host.driver_choice import CALL_IN_PLACE_NBYTES, call_driver
+from einturnip.runtime.host.driver_choice import call_driver
 from einturnip.runtime.host.prepared_run import PreparedRun, RunResult
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.report import RunReport
 from einturnip.storage.types import Array
+from einturnip.tuning.memory import CALL_IN_PLACE_NBYTES
 
 if TYPE_CHECKING:
     from einturnip.planner.planned_program import PlannedProgram

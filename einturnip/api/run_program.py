@@ -16,7 +16,6 @@ from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
 from einturnip.eingraph.types import InputNode
-from einturnip.planner.budget import LARGE_PLAN
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySource, array_sink, require_apart
@@ -24,6 +23,7 @@ from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import AbsentSource
 from einturnip.storage.location import written
 from einturnip.storage.types import Array
+from einturnip.tuning.memory import LARGE_PLAN
 
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis

@@ -11,12 +11,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
-from einturnip.runtime.host.driver_choice import (
-    PREPARED_OP_NBYTES,
-    STEP_IN_PLACE_NBYTES,
-    produced_nbytes,
-    step_driver,
-)
+from einturnip.runtime.host.driver_choice import produced_nbytes, step_driver
 from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
@@ -24,6 +19,7 @@ from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.types import Array, Sink, Source
+from einturnip.tuning.memory import PREPARED_OP_NBYTES, STEP_IN_PLACE_NBYTES
 
 
 class StepPlan:

@@ -8,6 +8,9 @@ from decimal import Decimal
 
 from einturnip.core.errors import BindError
 
+MIB = 1 << 20
+PAGE_NBYTES = 4096  # of memory and of files
+LINE_NBYTES = 64  # of the caches
 _UNITS = {
     "b": 1,
     "kb": 10**3,

@@ -27,13 +27,7 @@ from einturnip.kernels.numpy.gather_row import GatherRows
 from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad
 from einturnip.kernels.numpy.keyed import CheckedKernel, FinalizedKernel
 from einturnip.kernels.numpy.scatter import Scatter
-
-# Operands that are smaller than this in total are assumed to be in the cache.
-CACHED_NBYTES = 1 << 18
-# NumPy's scatters hold the GIL, so two of them on separate tiles take as long as one that scatters all.
-_SERIALIZED = 2
-# Points of a product below which the BLAS call itself dominates; nanoseconds per byte of NumPy's multiplication.
-_SMALL, _BYTE_NS = 1 << 18, 0.032
+from einturnip.tuning.search import BYTE_NS, CACHED_NBYTES, SERIALIZED_SCATTERS, SMALL_PRODUCT
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +197,7 @@ def _add_pass(
         work.passes.append(ArrayPass("rows", made.times, rows * factor, 0, made.read * factor, made.written, table))
         work.passes.append(ArrayPass("elements", 0, made.points * factor))
     elif isinstance(run, Scatter):
-        factor = min(1.0, share * (1 if run.codes else _SERIALIZED)) if run.masked else 1.0
+        factor = min(1.0, share * (1 if run.codes else SERIALIZED_SCATTERS)) if run.masked else 1.0
         columns = math.prod(sections.space.blocks[p] for p in run.columns)
         rows = made.points / max(1, columns)
         work.passes.append(replace(made, points=made.points * factor))
@@ -284,9 +278,9 @@ def multiplied_work(kernel: ContractionSpec, code: ProductSpec) -> KernelWork:
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
     work = KernelWork(turns={"call": 1})
-    if batch > 1 and m * n * k < _SMALL:  # one call for the whole batch
+    if batch > 1 and m * n * k < SMALL_PRODUCT:  # one call for the whole batch
         size = kernel.dtype.itemsize
-        work.passes.append(ArrayPass(f"multiply.{name}", 0, batch * multiplied_ns((m, n, k), size) / (_BYTE_NS * size)))
+        work.passes.append(ArrayPass(f"multiply.{name}", 0, batch * multiplied_ns((m, n, k), size) / (BYTE_NS * size)))
     else:
         work.products.append(ProductWork(name, m, n, k, batch))
     for index, labels in enumerate(kernel.labels):

@@ -10,6 +10,7 @@ from einturnip.ir.einsum import labels_read
 from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
+from einturnip.tuning.search import LANE, PACKED_LANE, STRIP_SLOWDOWN
 
 # Equivalent operations of a function per point, fitted on one AVX-512 core (f32, f64); 1 for all others.
 _WEIGHTS = {
@@ -27,12 +28,6 @@ _WEIGHTS = {
     "log_add": (64, 80),
 }
 _FREE = frozenset({"input", "number"})
-# Time of one lane's operation, relative to a point of NumPy's multiplication, which goes through the cache.
-_LANE = 0.1
-# Cost of an operation in a register tile, in the same unit as the weights above.
-_PACKED = 2.0
-# Slowdown if columns are reduced in strips of a few vectors instead of row by row: 14 GB/s instead of 37.
-_STRIPS = 2.6
 
 
 def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
@@ -55,10 +50,10 @@ def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
         read += written
     if e.aggregation is not None and spec.mode != "finalize" and spec.vector < e.n_out and spec.swept < 0:
         along = all(spec.vector in labels_read(access) for access in e.accesses if access)
-        read = int(_STRIPS * read) if along else read
+        read = int(STRIP_SLOWDOWN * read) if along else read
     padded = points * max(1.0, spec.width / max(1, extents[spec.vector]))
     name = "multiply.float64" if wide else "multiply.float32"
-    return KernelWork([ArrayPass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
+    return KernelWork([ArrayPass(name, 0, padded * max(1.0, weight) * LANE, 0, read, written)], turns={"call": 1})
 
 
 def _packed_weight(spec: KernelSpec) -> float:
@@ -71,7 +66,7 @@ def _packed_weight(spec: KernelSpec) -> float:
     ops = [op for op in spec.packing.joined(spec.graph, spec.root) if op not in _FREE]
     products = sum(op in ("multiply", "square") for op in ops)
     fused = bool(ops) and ops[0] in ("multiply", "square") and spec.einsum.aggregation.is_sum
-    return _PACKED * max(products, len(ops) - products + (not fused))
+    return PACKED_LANE * max(products, len(ops) - products + (not fused))
 
 
 def fused_row_work(row_spec: FusedRowSpec, extents: Sequence[int]) -> KernelWork:
@@ -89,7 +84,7 @@ def fused_row_work(row_spec: FusedRowSpec, extents: Sequence[int]) -> KernelWork
         lanes += rows * inner * weight
         computed.update(node for node, _ in stage.keeps)
     name = "multiply.float64" if wide else "multiply.float32"
-    return KernelWork([ArrayPass(name, 0, lanes * _LANE, 0)], turns={"call": 1})
+    return KernelWork([ArrayPass(name, 0, lanes * LANE, 0)], turns={"call": 1})
 
 
 def _weight(op: str, wide: bool) -> int:

@@ -28,8 +28,7 @@ from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.fused.row_kernel import RowsKernel
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.select import HostKernel
-
-_MOVED = 8  # passes over the maxima when they have changed
+from einturnip.tuning.search import RESCALED_PASSES
 
 
 def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share: float = 1.0) -> KernelWork:
@@ -133,7 +132,7 @@ def _add_action(work: KernelWork, action: Action, kernel: RegionKernel, recorded
             work.passes.append(ArrayPass(f"copy.{action.wide.name}", 1, math.prod(action.shape)))
         case RescaleSums():
             points = math.prod(action.shape)
-            work.passes.append(ArrayPass(f"copy.{action.wide.name}", _MOVED, _MOVED * points))
+            work.passes.append(ArrayPass(f"copy.{action.wide.name}", RESCALED_PASSES, RESCALED_PASSES * points))
             work.passes.append(ArrayPass(f"exp.{action.wide.name}", len(action.sums), len(action.sums) * points))
             for step, _, _ in action.sums:
                 work.passes.append(ArrayPass(f"multiply.{action.wide.name}", 1, _points(kernel, step)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from einturnip.core.units import PAGE_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.ir.einsum import Box
+from einturnip.tuning.search import CACHED_OUTPUT_NBYTES
 
-PAGE = 4096
 READERS = 2  # number of threads that the read rates were measured with
-# Outputs smaller than this stay in the page cache until they are complete, so none of their pages is read back.
-KEPT_NBYTES = 64 << 20
 
 
 def runs(shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int, int]:
@@ -38,15 +37,15 @@ def load_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine
     of the page, because neighbouring boxes, which follow soon, read the rest from the page cache.
     """
     count, nbytes, stride = runs(shape, box, itemsize)
-    if count == 1 or stride <= PAGE:
+    if count == 1 or stride <= PAGE_NBYTES:
         return machine.op_latency + (count - 1) * stride / machine.read_bandwidth + nbytes / machine.read_bandwidth
-    fetched = -(-nbytes // PAGE) * PAGE if nbytes > PAGE else nbytes
+    fetched = -(-nbytes // PAGE_NBYTES) * PAGE_NBYTES if nbytes > PAGE_NBYTES else nbytes
     return machine.op_latency + count * (run_seconds(nbytes, machine) + fetched / machine.read_bandwidth)
 
 
 def run_seconds(nbytes: int, machine: Machine) -> float:
     """Return the fixed cost of one more run of ``nbytes`` that is not in the page cache."""
-    return machine.run_latency + min(1.0, nbytes / PAGE) * machine.cold_run_latency
+    return machine.run_latency + min(1.0, nbytes / PAGE_NBYTES) * machine.cold_run_latency
 
 
 def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
@@ -57,7 +56,7 @@ def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machin
     """
     count, nbytes, _ = runs(shape, box, itemsize)
     whole = math.prod(shape) * itemsize
-    torn = count > 1 and 4 * nbytes <= PAGE and whole > KEPT_NBYTES
+    torn = count > 1 and 4 * nbytes <= PAGE_NBYTES and whole > CACHED_OUTPUT_NBYTES
     each = READERS * machine.run_latency if count > 1 else 0.0
     torn_page = machine.page_latency if torn else 0.0
     return machine.op_latency + count * (each + torn_page + nbytes / machine.write_bandwidth)

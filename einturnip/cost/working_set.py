@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from einturnip.ir.einsum import Access, Index
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.select import compile_kernel, workspace_nbytes
-
-# Time of copying a byte in memory, relative to reading it from a file.
-COPY_COST = 0.125
-# Largest total size of the tiles that one task copies into a box, relative to the box; a single tile may be larger.
-COPIED_AT_ONCE = 0.25
+from einturnip.tuning.search import COPY_COST
 
 
 def positions(access: Access) -> frozenset[int]:

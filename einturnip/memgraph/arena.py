@@ -15,16 +15,10 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.tuning.memory import CLOSE_FIT, MAX_DEPS_PER_SEGMENT, MAX_FREE_RUNS, MAX_NEIGHBOURS
+
 Ints = NDArray[np.int64]
 FREE = -1
-# A free segment fits closely if it is less than this many times the requested size.
-CLOSE_FIT = 2
-# If a segment waits for more ops than this, only the first op placed in it waits for all of them.
-MAX_DEPS_PER_SEGMENT = 64
-# Runs of free segments that are compared for one request.
-MAX_RUNS = 4
-# Neighbours on either side that are considered for eviction together.
-MAX_NEIGHBOURS = 8
 
 
 class Segment:
@@ -258,7 +252,7 @@ class Arena:
         if not self._has_run(size):
             return None
         tops = sorted([seg for s in tuple(self._sizes) if (seg := self._top(s)) is not None], key=_newest)
-        starts = list(islice((seg for seg in tops if self._run_nbytes(seg) >= size), MAX_RUNS))
+        starts = list(islice((seg for seg in tops if self._run_nbytes(seg) >= size), MAX_FREE_RUNS))
         while not starts and self._runs and -self._runs[0][0] >= size:
             _, _, seg = heappop(self._runs)
             if seg.value != FREE:

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from einturnip.core.errors import CapacityError, TooLarge
+from einturnip.core.units import LINE_NBYTES, PAGE_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import offload_seconds, reload_seconds
-from einturnip.memgraph.arena import MAX_NEIGHBOURS, Arena, Segment
+from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits
 from einturnip.memgraph.eviction import EvictionQueue
 from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
@@ -26,18 +27,14 @@ from einturnip.memgraph.spill_slots import join_spill_files, spill_files
 from einturnip.memgraph.task_rows import TaskRow, rows
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tuning.memory import LOOKAHEAD_SHARE, MAX_DEPS_PER_OP, MAX_NEIGHBOURS
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
-# If more ops than this precede each op of a group, they precede its first, which precedes the rest: m + n edges.
-MAX_DEPS_PER_OP = 8
-# Share of the capacity that the allocation cursor may take for tasks that are not complete yet.
-LOOKAHEAD_SHARE = 0.03
-PAGE, LINE = 4096, 64
 
 
 def granule(capacity: int) -> int:
     """Return the allocation granule: a page, so that direct I/O works, or a cache line in a tiny arena."""
-    return PAGE if capacity >= 4 << 20 else LINE
+    return PAGE_NBYTES if capacity >= 4 << 20 else LINE_NBYTES
 
 
 def build(
@@ -71,9 +68,9 @@ def _placed(
     try:
         return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, limits).run()
     except CapacityError as error:
-        if granule(capacity) == LINE or isinstance(error, TooLarge):
+        if granule(capacity) == LINE_NBYTES or isinstance(error, TooLarge):
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, limits).run()
+    return _Builder(tasks, capacity, machine, readable, LINE_NBYTES, ahead, parts, limits).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:

@@ -22,9 +22,7 @@ from einturnip.core.errors import InternalError
 from einturnip.memgraph.reach import dependency_pairs, first_unordered
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
-
-# Number of ops whose rows are converted to Python numbers at a time.
-OPS_AT_ONCE = 4096
+from einturnip.tuning.memory import ROWS_AT_ONCE
 
 
 def check(graph: MemGraph) -> None:
@@ -144,8 +142,8 @@ class _Sweep:
             InternalError: bytes are read that hold another value or none, or are written twice where once is allowed.
         """
         g, ranges = self.graph, {tier: held.ranges for tier, held in self.tiers.items()}
-        for start in range(0, len(g), OPS_AT_ONCE):
-            stop = min(start + OPS_AT_ONCE, len(g))
+        for start in range(0, len(g), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(g))
             reads, writes, waits = (
                 _rows(ptr, table, start, stop)
                 for ptr, table in ((g.read_ptr, g.read), (g.write_ptr, g.write), (g.after_ptr, g.after))

@@ -13,15 +13,10 @@ from einturnip.core.errors import TooLarge
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tuning.memory import EDGES_AT_ONCE, MAX_EDGES_PER_OP, MIN_EDGES_TO_REDUCE, PAIRS_AT_ONCE
 
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
-# Dependencies collected before the possible ones are checked, and pairs of rows compared at a time. Both bound the
-# memory of planning, whatever the size of the graph.
-EDGES_AT_ONCE = 1 << 13
-PAIRS_AT_ONCE = 1 << 15
-# Implied dependencies are dropped once the number per op and the total both exceed these.
-MAX_EDGES_PER_OP, MIN_EDGES_TO_REDUCE = 8, 1 << 17
 
 
 MOVES = np.array([kind.lane != Lane.COMPUTE for kind in OpKind])

@@ -17,13 +17,9 @@ import numpy as np
 
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tuning.memory import EVICTION_CANDIDATES, KEEP_WEIGHT, MAX_SPARE_PRICE, PARTIAL_WEIGHT, WRITE_WEIGHT
 
 NEVER = 1 << 60
-CANDIDATES = 6
-WRITE_WEIGHT = 2.5
-PARTIAL_WEIGHT = 1e6
-KEEP_WEIGHT = 1e9  # for tensors with the hint `keep`: evicted only if nothing else can be
-MAX_SPARE_PRICE = 1.0  # a value at or above this price is evicted only if nothing else can be
 
 
 class EvictionQueue:
@@ -86,7 +82,7 @@ class EvictionQueue:
         for size in self._sizes[bisect_left(self._sizes, min_size) :]:
             heap = self._heaps[size]
             aside: list[tuple[int, int]] = []
-            while heap and len(aside) < CANDIDATES:
+            while heap and len(aside) < EVICTION_CANDIDATES:
                 entry = heap[0]
                 v = entry[1]
                 if -entry[0] != self._next[v] or self.pinned[v] > completed or not evictable(v):

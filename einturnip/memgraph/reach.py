@@ -13,14 +13,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.tuning.memory import (
+    MAX_EXACTLY_REDUCED,
+    MAX_IMPLIED_DISTANCE,
+    MIN_CLEARED,
+    REDUCED_EDGES_AT_ONCE,
+    ROWS_AT_ONCE,
+)
+
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
-# Bits are cleared from the sets once at least this many of them can be reused.
-MIN_CLEARED = 64
-# Graphs of at most MAX_EXACT ops are reduced exactly. In larger ones a dependency on an op more than MAX_DISTANCE back
-# is kept even if others imply it: this bounds the bits of a set, and few dependencies reach that far.
-MAX_EXACT, MAX_DISTANCE = 8192, 1024
-OPS_AT_ONCE, EDGES_AT_ONCE = 4096, 1 << 15
 
 
 def ancestry(ptr: Ints, after: Ops, last_query: Ops, reduce: bool) -> Iterator[tuple[int, int, list[int], list[int]]]:
@@ -94,8 +96,8 @@ def _by_last(last: Ops) -> Iterator[tuple[int, int]]:
     """Yield pairs (last[op], op) for the ops with last[op] > op, sorted by last[op]."""
     counting = np.flatnonzero(last > np.arange(len(last), dtype=np.int32)).astype(np.int32)
     order = counting[np.argsort(last[counting], kind="stable")]
-    for start in range(0, len(order), OPS_AT_ONCE):
-        part = order[start : start + OPS_AT_ONCE]
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        part = order[start : start + ROWS_AT_ONCE]
         yield from zip(last[part].tolist(), part.tolist(), strict=True)
 
 
@@ -113,7 +115,8 @@ def _final(ptr: Ints, after: Ops, last_query: Ops) -> Ops:
 def reduced(ptr: Ints, after: Ops) -> tuple[Ints, Ops]:
     """Return the dependencies without those that longer paths imply.
 
-    In a large graph within MAX_DISTANCE ops. The dependencies of an op are sorted, in the argument and in the result.
+    In a large graph within MAX_IMPLIED_DISTANCE ops. The dependencies of an op are sorted, in the argument and in the
+    result.
     """
     last = _last_implied(ptr, after)
     kept, ends = array("i"), array("q", [0])
@@ -134,7 +137,7 @@ def _last_implied(ptr: Ints, after: Ops) -> Ops:
     for ops, edges in dependency_pairs(ptr, after):
         np.minimum.at(earliest, edges, ops)
     last = np.full(n, -1, np.int32)
-    farthest = n if n <= MAX_EXACT else MAX_DISTANCE
+    farthest = n if n <= MAX_EXACTLY_REDUCED else MAX_IMPLIED_DISTANCE
     for ops, edges in dependency_pairs(ptr, after):
         latest = after[ptr[ops + 1] - 1]
         maybe_implied = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= farthest)
@@ -153,8 +156,8 @@ def _parts(*ptrs: Ints) -> Iterator[tuple[int, int]]:
     """Yield ranges of ops that cover all ops; each has a bounded number of edges."""
     n, start = len(ptrs[0]) - 1, 0
     while start < n:
-        fit = min(int(np.searchsorted(ptr, ptr[start] + EDGES_AT_ONCE, "right")) - 1 for ptr in ptrs)
-        stop = min(max(start + 1, fit), start + OPS_AT_ONCE, n)
+        fit = min(int(np.searchsorted(ptr, ptr[start] + REDUCED_EDGES_AT_ONCE, "right")) - 1 for ptr in ptrs)
+        stop = min(max(start + 1, fit), start + ROWS_AT_ONCE, n)
         yield start, stop
         start = stop
 

@@ -20,9 +20,8 @@ from einturnip.cost.transfer_time import reload_seconds
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.rematerialize import Rematerialization, rematerialize
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tuning.memory import MAX_RECOMPUTED_DEPTH
 
-# Longest chain of freed values that are recomputed as operands of one another.
-MAX_DEPTH = 4
 # Only single kernels and copies give the same bits again: ops that accumulate may run in another order.
 _REPEATED = (TaskKind.KERNEL, TaskKind.MOVE)
 
@@ -49,7 +48,7 @@ def recompute_spilled(graph: MemGraph, machine: Machine, worth: float) -> TaskGr
     chosen: dict[int, tuple[int, ...]] = {}
     saved = 0.0
     for v, trip in spilled.items():
-        recomputing = sum(prices.made(v, task, MAX_DEPTH) for task in trip.before)
+        recomputing = sum(prices.made(v, task, MAX_RECOMPUTED_DEPTH) for task in trip.before)
         if trip.before and recomputing < trip.seconds:
             chosen[v] = tuple(trip.before)
             saved += trip.seconds - recomputing

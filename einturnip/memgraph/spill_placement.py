@@ -11,13 +11,11 @@ from itertools import chain
 
 import numpy as np
 
+from einturnip.core.units import PAGE_NBYTES
 from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.columns import after_columns
 from einturnip.memgraph.types import DISK, HOST, Ints, MemGraph
-
-GRANULE = 4096
-SPANS = 4096
-"""Number of spans of the serial order; the use of host memory is counted per span."""
+from einturnip.tuning.memory import HOST_SPANS
 
 
 @dataclass(slots=True)
@@ -58,7 +56,7 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
         mine = [stay for stay in stays if stay.device == device and 0 < stay.nbytes <= part]
         chosen = _chosen(mine, part, len(graph))
         if chosen:
-            begin = _place(chosen, Arena(part, min(GRANULE, max(1, part // 64)), begin=begin), read, write, added)
+            begin = _place(chosen, Arena(part, min(PAGE_NBYTES, max(1, part // 64)), begin=begin), read, write, added)
     if not begin:
         return graph
     return _compacted(_with_after(replace(graph, read=read, write=write, host_nbytes=begin), added))
@@ -105,11 +103,11 @@ def _stays(graph: MemGraph) -> list[_Stay]:
 
 def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
     """Return the lifetimes for which host memory has space, choosing the shortest first."""
-    span = -(-n_ops // SPANS) or 1
+    span = -(-n_ops // HOST_SPANS) or 1
     available = np.full(n_ops // span + 1, nbytes, np.int64)
     chosen = []
     for stay in sorted(stays, key=lambda stay: (stay.end - stay.begin, stay.begin)):
-        needed = -(-stay.nbytes // GRANULE) * GRANULE if nbytes >= 64 * GRANULE else stay.nbytes
+        needed = -(-stay.nbytes // PAGE_NBYTES) * PAGE_NBYTES if nbytes >= 64 * PAGE_NBYTES else stay.nbytes
         during = available[stay.begin // span : stay.end // span + 1]
         if during.min() >= needed:
             during -= needed
@@ -130,7 +128,7 @@ def _compacted(graph: MemGraph) -> MemGraph:
     if not len(rows):
         return replace(graph, spill_nbytes=0)
     begins, ends = _union(rows)
-    sizes = -(-(ends - begins) // GRANULE) * GRANULE
+    sizes = -(-(ends - begins) // PAGE_NBYTES) * PAGE_NBYTES
     places = np.concatenate([[0], np.cumsum(sizes)])
     moved = []
     for table in (graph.read.copy(), graph.write.copy()):

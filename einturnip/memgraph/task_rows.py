@@ -7,8 +7,7 @@ from itertools import count, pairwise
 from typing import NamedTuple
 
 from einturnip.taskgraph.types import TaskGraph
-
-TASKS_AT_ONCE = 4096
+from einturnip.tuning.memory import ROWS_AT_ONCE
 
 
 class TaskRow(NamedTuple):
@@ -28,9 +27,9 @@ def rows(tasks: TaskGraph) -> Iterator[TaskRow]:
 
     All of them at once would take more memory than the graph.
     """
-    for start in range(0, len(tasks), TASKS_AT_ONCE):
-        part = slice(start, start + TASKS_AT_ONCE)
-        ends = tasks.read_ptr[start : start + TASKS_AT_ONCE + 1]
+    for start in range(0, len(tasks), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        ends = tasks.read_ptr[start : start + ROWS_AT_ONCE + 1]
         read, places = tasks.read[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
         columns = (tasks.kind, tasks.node, tasks.value, tasks.workspace, tasks.seconds)
         reads = (read[a:b] for a, b in pairwise(places))

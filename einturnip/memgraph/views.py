@@ -19,9 +19,9 @@ from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value, ValueKind
 from einturnip.tiling.types import Box, Partitioning, index
+from einturnip.tuning.memory import MAX_CACHED_VIEWS
 
 Array = NDArray[Any]
-MAX_CACHED = 4096
 
 
 class ArenaMemory(Protocol):
@@ -220,6 +220,6 @@ def _aligned_nbytes(shape: tuple[int, ...], dtype: DType) -> int:
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
     """Cache a value; a full cache is cleared."""
-    if len(kept) >= MAX_CACHED:
+    if len(kept) >= MAX_CACHED_VIEWS:
         kept.clear()
     kept[key] = value

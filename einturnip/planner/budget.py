@@ -9,32 +9,25 @@ from dataclasses import dataclass
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
-from einturnip.core.units import format_size
+from einturnip.core.units import MIB, format_size
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.memgraph.views import MAX_CACHED
 from einturnip.storage.chunks.chunked_source import held_nbytes
 from einturnip.taskgraph.types import TaskGraph
-
-MIB = 1 << 20
-# Resident memory that a run adds outside the arena, measured on CPython 3.11 with OpenBLAS.
-THREAD_NBYTES = 1 * MIB  # per worker: its stack, its malloc arena
-SEARCH_LEFT_NBYTES = 3 * MIB  # heap that planning leaves behind, without the plan
-RUN_NBYTES = SEARCH_LEFT_NBYTES + 2 * MIB  # and code pages first used by the run, progress, the report
-# Peak bytes of the plan and the state machine per tile task, per op, and per operand beyond USUAL_READS per task. There
-# is at least one op per task; evictions add more.
-TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
-USUAL_READS = 4
-SLACK_NBYTES = 2 * MIB
-# Peak bytes per task and per op while graphs are built (growing columns, dictionaries of the builders), measured with
-# tracemalloc on plans of 3,000 to 19,000 ops: 855 per task, 300 to 450 per op.
-MAKING_TASK_NBYTES, MAKING_OP_NBYTES = 900, 450
-# Bytes of a run's tables, measured with tracemalloc: state machine, ready ops, trace and transfers (165 per op), and
-# cached views of tiles (at most ``MAX_CACHED``).
-RUN_OP_NBYTES, VIEW_NBYTES = 200, 600
-# Number of ops from which on the heap is trimmed after planning.
-LARGE_PLAN = 2000
+from einturnip.tuning.memory import (
+    MAX_CACHED_VIEWS,
+    OP_NBYTES,
+    READ_NBYTES,
+    RUN_NBYTES,
+    RUN_OP_NBYTES,
+    SEARCH_LEFT_NBYTES,
+    SLACK_NBYTES,
+    TASK_NBYTES,
+    THREAD_NBYTES,
+    USUAL_READS,
+    VIEW_NBYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class PlanSize:
     def run_nbytes(self) -> int:
         """Bytes of the tables of a run."""
         ops = max(self.tasks, self.ops)
-        return ops * RUN_OP_NBYTES + min(ops, MAX_CACHED) * VIEW_NBYTES
+        return ops * RUN_OP_NBYTES + min(ops, MAX_CACHED_VIEWS) * VIEW_NBYTES
 
 
 def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:

@@ -13,39 +13,33 @@ from itertools import islice
 
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import granule
-from einturnip.planner.budget import MIB
 from einturnip.planner.io_lower_bound import TrafficBound
-from einturnip.planner.ranking import OP_SECONDS
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.price import TilingPrices, coarsest_is_best
 from einturnip.tiling.refine import blocked_classes, fit_capacity, improved
 from einturnip.tiling.search import Tiling, thinner
+from einturnip.tuning.search import (
+    CROWDING,
+    EXCESS_STEP,
+    FEW_READS,
+    FEWER_READS,
+    LARGEST_WORKING_SET,
+    MAX_CALLS,
+    MAX_CLASS_PRICES,
+    MAX_EXCESS,
+    MAX_EXTENTS,
+    MAX_FEWER_READS,
+    MAX_FREE_TILES,
+    MAX_GROUPS_BLOCKED,
+    MAX_GROUPS_FITTED,
+    MAX_LOWERED,
+    MAX_PRICED,
+    MAX_REFINEMENTS,
+    MIN_SETS,
+    OP_SECONDS,
+    SETS,
+)
 
-# SETS working sets should fit at once, for overlap and for blocks of accumulators. Tilings of which fewer than MIN_SETS
-# fit are a last resort. The price rises by up to CROWDING as the number of sets that fit falls to one.
-SETS = 12
-MIN_SETS = 3
-CROWDING = 0.5
-# Kernels run at full rate with tiles of this size; larger ones only prevent overlap.
-LARGEST_WORKING_SET = 50 * MIB
-MAX_CALLS = 1_000_000
-# Maximum number of tilings that are priced, and that are lowered and compared.
-MAX_PRICED = 10
-MAX_LOWERED = 6
-# Tilings with few reads: by formula they read at most FEW_READS of the target bytes, and FEWER_READS is clearly less;
-# they cost at most MAX_EXCESS of the cheapest, and costs within EXCESS_STEP are equal; more than MAX_FREE_TILES free
-# tiles bring no advantage; at most MAX_FEWER_READS such tilings are lowered.
-FEW_READS, FEWER_READS, MAX_EXCESS, EXCESS_STEP = 1.003, 0.99, 1.15, 0.02
-MAX_FREE_TILES, MAX_FEWER_READS = 2, 8
-# Maximum number of equivalence classes for which I/O blocks are priced, and for which tilings are fitted to the memory.
-MAX_GROUPS_BLOCKED = 200
-MAX_GROUPS_FITTED = 24
-# Maximum number of prices of classes, for all tilings: with many classes, consecutive tilings differ in few of them.
-MAX_CLASS_PRICES = MAX_PRICED * MAX_GROUPS_FITTED
-# Maximum number of prices computed to refine one tiling.
-EVALUATIONS = 60
-# Maximum number of extents of a task (operands, result, workspace) that are rounded up to pages.
-MAX_EXTENTS = 16
 UNLIMITED = 1 << 62
 
 
@@ -174,7 +168,7 @@ class TilingCandidates:
             fits = not limited_to or self._fits_several(self.prices.tiling(tiles))
             return self.prices.of(tiles, capacity) if fits else math.inf
 
-        return self.prices.tiling(improved(self.graph, tiling.tiles, price, self.blocked, EVALUATIONS))
+        return self.prices.tiling(improved(self.graph, tiling.tiles, price, self.blocked, MAX_REFINEMENTS))
 
     def with_fewer_reads(self, nbytes: float, similar: Tiling) -> list[Tiling]:
         """Return fitted tilings that by formula read at most about ``nbytes``, most promising first.
@@ -208,7 +202,7 @@ class TilingCandidates:
         found = [c for c in made if self._fits_several(c) and reads(c, FEW_READS)]
         lowest = min(map(self.price, found), default=0.0)
         ordered = sorted((c for c in found if self.price(c) <= MAX_EXCESS * lowest), key=order)[:MAX_FEWER_READS]
-        steps = (improved(self.graph, c.tiles, stepped, self.blocked, EVALUATIONS) for c in ordered[:1])
+        steps = (improved(self.graph, c.tiles, stepped, self.blocked, MAX_REFINEMENTS) for c in ordered[:1])
         return list(dict.fromkeys([*map(self.prices.tiling, steps), *ordered]))
 
     def finer_than(self, excluded: Sequence[Tiling]) -> Iterator[Tiling]:

@@ -15,49 +15,33 @@ from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
 from einturnip.planner.predict import SEARCHED_BY, predicted_seconds, ranking_key
-from einturnip.planner.ranking import OP_SECONDS, byte_cost_seconds, comparison_budget, min_task_seconds
+from einturnip.planner.ranking import byte_cost_seconds, comparison_budget, min_task_seconds
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.tiling.price import COLD
 from einturnip.tiling.search import Tiling
-
-# Share of the comparison budget for plans in the given memory; smaller arenas get the rest. Products get a smaller
-# share, because the formula predicts them better.
-SHARE_GIVEN, SHARE_BLOCKED = 0.7, 0.12
-# Additional share for plans that move fewer bytes.
-SHARE_NEAR_BOUND = 0.33
-# A tiling of a product is lowered only if by formula it saves at least this multiple of the time that lowering takes.
-MIN_SAVING = 2.0
-# Number of tilings of a product, cheapest first, that are lowered in any case if the best plan reads each byte once:
-# then they differ in how their first load and their last store overlap with kernels, which the formula does not know.
-ALWAYS_COMPARED = 3
-# Without products, the tiling of the lowest price is always lowered if by formula it costs at most this share of the
-# best so far.
-PROMISING = 0.9
-# The search ends after MAX_WORSE consecutive tilings, or MAX_CAPACITIES_WORSE consecutive capacities, without
-# improvement; at most MAX_PER_CAPACITY tilings are tried for each capacity.
-MAX_WORSE = 2
-MAX_CAPACITIES_WORSE = 3
-MAX_PER_CAPACITY = 2
-# A tiling is lowered for less memory only if by formula it costs at most this multiple of the best. For products the
-# formula predicts the additional reads; otherwise it overestimates the cost of having few working sets in memory.
-MORE_BLOCKED, MORE = 1.02, 1.3
-# A product's plan that reads each byte once is tried in a smaller arena only if that saves this share of its time.
-MIN_PAGES_SAVED = 0.01
-# Usual ratio of the cost of a product's plan to its formula (1.08 to 1.22 for some forty plans). If a plan that reads
-# bytes again has a higher ratio, that is not expected of the others.
-MAX_USUAL_RATIO = 1.2
-# An improvement that leaves more than this share of the time does not count.
-MIN_IMPROVEMENT = 0.999
-# The fastest plan is taken, unless another one moves at most NEAR times the minimum bytes and costs, bytes included, at
-# most WORTH_NEAR times as much: disks are shared, and wear out. NEAR leaves a margin for other reads of the process,
-# such as Python's own files.
-NEAR, WORTH_NEAR = 1.091, 1.15
-# Price of a byte whose transfer is hidden by kernels, relative to its transfer time.
-BYTE_PRICE = 0.25
-# Making a plan is abandoned when its cost exceeds that of the best; or TOO_MUCH times that, if its kernels alone are
-# FASTER times as fast as the best plan.
-FASTER, TOO_MUCH = 1.03, 1.5
+from einturnip.tuning.search import (
+    ALWAYS_COMPARED,
+    COLD_READ_WEIGHT,
+    HIDDEN_BYTE_PRICE,
+    MAX_CAPACITIES_WORSE,
+    MAX_COST_NEAR,
+    MAX_COST_OF_FASTER,
+    MAX_MORE,
+    MAX_MORE_BLOCKED,
+    MAX_PER_CAPACITY,
+    MAX_USUAL_RATIO,
+    MAX_WORSE,
+    MIN_IMPROVEMENT,
+    MIN_PAGES_SAVED,
+    MIN_SAVING,
+    MUCH_FASTER,
+    NEAR_MIN_BYTES,
+    OP_SECONDS,
+    PROMISING,
+    SHARE_BLOCKED,
+    SHARE_GIVEN,
+    SHARE_NEAR_BOUND,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +56,8 @@ class Rival:
         minimum = min_task_seconds(tasks, machine)
         if minimum > self.seconds:
             return -1
-        limit = TOO_MUCH * self.cost if minimum * FASTER <= self.seconds < math.inf else self.cost
-        return int((limit - minimum) * machine.read_bandwidth / COLD)
+        limit = MAX_COST_OF_FASTER * self.cost if minimum * MUCH_FASTER <= self.seconds < math.inf else self.cost
+        return int((limit - minimum) * machine.read_bandwidth / COLD_READ_WEIGHT)
 
 
 Lower = Callable[[Tiling, int | None, Rival | None], MemGraph | None]
@@ -99,7 +83,7 @@ class FoundPlan:
     @property
     def rank(self) -> tuple[int, int]:
         """A key that is smaller for a better plan: time with a small price for bytes, then the bytes."""
-        return ranking_key(self.seconds + BYTE_PRICE / COLD * (self.cost - self.seconds), self.moved)
+        return ranking_key(self.seconds + HIDDEN_BYTE_PRICE / COLD_READ_WEIGHT * (self.cost - self.seconds), self.moved)
 
 
 class _Comparison:
@@ -179,7 +163,7 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
     capacity = start.memgraph.device_nbytes
     if _reads_once(start, candidates):  # all that a smaller arena can save is the first use of pages
         capacity = max(0, capacity - int(MIN_PAGES_SAVED * start.seconds / machine.fault)) if machine.fault else 0
-    limit = (MORE_BLOCKED if candidates.blocked else MORE) * start.cost / _cost_ratio(start, candidates)
+    limit = (MAX_MORE_BLOCKED if candidates.blocked else MAX_MORE) * start.cost / _cost_ratio(start, candidates)
     tried: set[tuple[Tiling, int]] = set()
 
     def better(tiling: Tiling, capacity_tried: int) -> bool:
@@ -233,7 +217,7 @@ def _near_bound(
     """
     if not candidates.blocked or best is near_bound:
         return best
-    found = near_bound if near_bound is not None and near_bound.cost <= WORTH_NEAR * best.cost else None
+    found = near_bound if near_bound is not None and near_bound.cost <= MAX_COST_NEAR * best.cost else None
     left, (read, _), worse = (
         SHARE_NEAR_BOUND * comparison_budget(best.seconds),
         _near_bound_nbytes(candidates, best.tiling),
@@ -244,11 +228,11 @@ def _near_bound(
             break
         if left < tiling.kernel_calls or (found is not None and not _promising(tiling, found, candidates)):
             continue
-        memgraph = lower(tiling, None, Rival(math.inf, WORTH_NEAR * best.cost))
+        memgraph = lower(tiling, None, Rival(math.inf, MAX_COST_NEAR * best.cost))
         if memgraph is not None:
             left -= len(memgraph)
             made = _found(tiling, memgraph, machine)
-            worth = made.cost <= WORTH_NEAR * best.cost and _is_near(made, candidates)
+            worth = made.cost <= MAX_COST_NEAR * best.cost and _is_near(made, candidates)
             worse = 0 if worth else worse + 1
             if worth and (found is None or made.rank < found.rank):
                 found = made
@@ -261,7 +245,7 @@ def _near_bound_nbytes(candidates: TilingCandidates, tiling: Tiling) -> tuple[fl
     The bound is the traffic of keeping square blocks of a product in memory.
     """
     read, written = candidates.traffic.blocked_nbytes(candidates.available(tiling))
-    limit = NEAR * (read + written)
+    limit = NEAR_MIN_BYTES * (read + written)
     return limit - written, limit
 
 
@@ -271,7 +255,7 @@ def _is_near(found: FoundPlan, candidates: TilingCandidates) -> bool:
 
 def _reads_once(found: FoundPlan, candidates: TilingCandidates) -> bool:
     """Return whether a plan of products moves each byte of the files only once."""
-    return bool(candidates.blocked) and found.moved <= NEAR * candidates.min_moved_nbytes
+    return bool(candidates.blocked) and found.moved <= NEAR_MIN_BYTES * candidates.min_moved_nbytes
 
 
 def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:

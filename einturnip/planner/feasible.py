@@ -15,19 +15,13 @@ from einturnip.core.process_limits import total_memory
 from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
-from einturnip.planner.candidates import LARGEST_WORKING_SET, MAX_CALLS
-from einturnip.planner.options import MAX_SECONDS, Options
+from einturnip.planner.options import Options
 from einturnip.planner.predict import min_seconds
 from einturnip.storage.io.unpublished_file import default_directory, free_nbytes
+from einturnip.tuning.search import MAX_CORE_RATE, MAX_DEVICE_RATE, MAX_RUN_SECONDS, MAX_TILED_NBYTES, SLOWEST_POINT
 
 MAX_OPERATIONS = 2**62
 """Plans count operations in 64 bits: programs with more are refused even with --force."""
-CORE_RATE, DEVICE_RATE = 10**11, 10**15
-"""Maximum operations per second of any kernel: on one core, and on an accelerator."""
-SLOWEST_POINT = 1e-6
-"""Maximum seconds of any kernel for one point; if they suffice, no time has to be predicted."""
-MAX_TILED_NBYTES = MAX_CALLS * LARGEST_WORKING_SET
-"""An intermediate of more bytes has too many tiles for a plan that makes and reads it tile by tile."""
 MAX_SHOWN = 72
 """Characters of a statement that a message repeats."""
 
@@ -38,12 +32,12 @@ def operations(graph: EinGraph) -> int:
 
 
 def is_feasible(graph: EinGraph, machine: Machine) -> bool:
-    """Return whether the operations take at most MAX_SECONDS at the machine's best rate."""
-    return operations(graph) <= MAX_SECONDS * _rate(machine)
+    """Return whether the operations take at most MAX_RUN_SECONDS at the machine's best rate."""
+    return operations(graph) <= MAX_RUN_SECONDS * _rate(machine)
 
 
 def require_in_time(graph: EinGraph, machine: Machine, options: Options) -> None:
-    """Refuse a rewritten program whose kernels would take more than MAX_SECONDS.
+    """Refuse a rewritten program whose kernels would take more than MAX_RUN_SECONDS.
 
     Raises:
         CapacityError: names the operations, the time, the largest tensor and the statement; no memory would do.
@@ -53,19 +47,19 @@ def require_in_time(graph: EinGraph, machine: Machine, options: Options) -> None
         return
     if not is_feasible(graph, machine):
         raise _refusal(graph, at_least=points // _rate(machine))
-    if points * SLOWEST_POINT > MAX_SECONDS and machine.compute.startswith("cpu"):
+    if points * SLOWEST_POINT > MAX_RUN_SECONDS and machine.compute.startswith("cpu"):
         seconds = min_seconds(graph, machine)
-        if seconds > MAX_SECONDS:
+        if seconds > MAX_RUN_SECONDS:
             raise _refusal(graph, at_least=seconds)
 
 
 def require_planned_in_time(graph: EinGraph, seconds: float, options: Options) -> None:
-    """Refuse a plan that is predicted to take more than MAX_SECONDS, its transfers included.
+    """Refuse a plan that is predicted to take more than MAX_RUN_SECONDS, its transfers included.
 
     Raises:
         CapacityError: as ``require_in_time``.
     """
-    if seconds > MAX_SECONDS and not options.force:
+    if seconds > MAX_RUN_SECONDS and not options.force:
         raise _refusal(graph, about=seconds)
 
 
@@ -125,7 +119,7 @@ def _spill_folder(options: Options) -> str:
 
 def _rate(machine: Machine) -> int:
     """Return the operations per second that the whole machine cannot exceed."""
-    return machine.workers * CORE_RATE if machine.compute.startswith("cpu") else DEVICE_RATE
+    return machine.workers * MAX_CORE_RATE if machine.compute.startswith("cpu") else MAX_DEVICE_RATE
 
 
 def _points(node: Node) -> int:

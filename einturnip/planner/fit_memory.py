@@ -7,17 +7,14 @@ from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
-from einturnip.core.units import format_size
-from einturnip.planner.budget import MIB, Budget, excess_nbytes, trim_heap
-from einturnip.planner.lower import NOISE
+from einturnip.core.units import MIB, format_size
+from einturnip.planner.budget import Budget, excess_nbytes, trim_heap
 from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.planner.variants import PlannedVariant, best_variant, plan_variant
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.search import Tiling
-
-# Resident memory is known up to some pages per processor, and extents are rounded up.
-MARGIN = MIB // 4
+from einturnip.tuning.memory import FIT_MARGIN, RESIDENT_NOISE_NBYTES
 
 Step: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
 STEPS: tuple[Step, ...] = ("same tiling", "same tiling", "another search", "minimum memory")
@@ -45,13 +42,13 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
             break
         if found is not None:
             graph, limit, tiles = request.of_graph(found.graph), found.limit, class_tiles(found.lowered.decomposition)
-            max_arena = found.lowered.memgraph.peak_nbytes - excess - MARGIN
+            max_arena = found.lowered.memgraph.peak_nbytes - excess - FIT_MARGIN
             found = None  # the last reference, so that the next plan is made in its memory
         trim_heap()
         # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
         reused = resident_nbytes() - began
         try:
-            found = plan_variant(request, _smaller(step, graph, tiles, max_arena, excess + MARGIN, reused), limit)
+            found = plan_variant(request, _smaller(step, graph, tiles, max_arena, excess + FIT_MARGIN, reused), limit)
         except CapacityError:
             if step == "minimum memory":
                 raise
@@ -62,7 +59,7 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
         arena = min(found.lowered.budget.arena, found.lowered.memgraph.peak_nbytes - excess)
         return replace(found, lowered=replace(found.lowered, budget=Budget(memory, arena)))
     stated = memory + request.options.base_nbytes
-    needed = -(-(stated + excess + NOISE) // MIB) * MIB
+    needed = -(-(stated + excess + RESIDENT_NOISE_NBYTES) // MIB) * MIB
     raise CapacityError(
         f"the program does not fit in {format_size(stated)}; the minimum is {format_size(needed)}", needed
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.resident import resident_nbytes
-from einturnip.core.units import format_size
+from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
 from einturnip.eingraph.types import InputNode
@@ -22,17 +22,7 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import PlanLimits
 from einturnip.memgraph.min_arena import min_capacity
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import (
-    LARGE_PLAN,
-    MAKING_OP_NBYTES,
-    MAKING_TASK_NBYTES,
-    MIB,
-    OP_NBYTES,
-    PlanSize,
-    overhead_nbytes,
-    size_of,
-    trim_heap,
-)
+from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of, trim_heap
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.rematerialize import rematerialize
@@ -46,28 +36,27 @@ from einturnip.tiling.file_layout import FileLayout, layout_of
 from einturnip.tiling.label_classes import label_bounds
 from einturnip.tiling.search import Tiling, calls_of
 from einturnip.tiling.types import Partitioning
+from einturnip.tuning.memory import (
+    EXTRA_OPS,
+    LARGE_PLAN,
+    MAKING_OP_NBYTES,
+    MAKING_TASK_NBYTES,
+    MAX_CALLS_MEASURED,
+    MAX_EXTRA_SHARE,
+    MAX_MEASURED,
+    OP_NBYTES,
+    OPS_PER_TASK,
+    PARTS_ACROSS,
+    PLACING_ROUNDS,
+    PLANNING_MARGIN_NBYTES,
+    RESIDENT_NOISE_NBYTES,
+    SAFETY_FACTOR,
+    SEARCH_NBYTES,
+)
+from einturnip.tuning.search import MAX_TASKS
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
-
-# Maximum number of attempts to place a plan, each in fewer bytes because the plan itself is larger than estimated. More
-# than one is rare, since memory is reserved for EXTRA_OPS more ops than tasks, up to MAX_EXTRA_SHARE of the memory.
-ROUNDS = 3
-EXTRA_OPS, MAX_EXTRA_SHARE = 0.25, 1 / 128
-# Maximum number of tilings that are lowered to find the minimum memory, and maximum kernel calls of such a tiling.
-# Beyond that a formula estimates it, with OPS_PER_TASK ops per task, since values are spilled and reloaded.
-MAX_MEASURED, MAX_CALLS_MEASURED, OPS_PER_TASK = 3, 50_000, 2.5
-# Number of tiles that a part crosses, each copied by one task: two along one axis in the usual case.
-PARTS_ACROSS = 2
-# Safety factor for sizes of plans that are extrapolated from their first part.
-SAFETY_FACTOR = 1.15
-# Heap that a search leaves behind: at most 4.2 MiB for 29 programs in three memories each.
-SEARCH_NBYTES = 4 * MIB
-# Resident memory other than tables while a plan is made: errors, temporary arrays of the checks.
-MARGIN_NBYTES = MIB
-# Upper bound on the variation of resident memory between processes, for example by reading cached plans.
-NOISE = 2 * MIB
-MAX_TASKS = 4_000_000
 
 
 class PlanLowering:
@@ -101,7 +90,7 @@ class PlanLowering:
         if capacity < tiling.working_set:
             return None
         try:
-            for _ in range(ROUNDS):
+            for _ in range(PLACING_ROUNDS):
                 tasks = self._tasks(tiling, capacity)
                 available_beside = self._available(size_of(tasks))
                 if available_beside >= capacity:
@@ -171,7 +160,7 @@ class PlanLowering:
             )
         assert self.memory is not None
         base, withheld = self.request.memory.base, self.request.memory.base + self.request.memory.withheld
-        needed = -(-(needed + NOISE + withheld) // MIB) * MIB
+        needed = -(-(needed + RESIDENT_NOISE_NBYTES + withheld) // MIB) * MIB
         taken = self.resident + withheld
         contents = "einturnip's modules and the results" if base else "Python and its libraries"
         libraries = f" (of which {format_size(taken)} are {contents})" if taken >= MIB else ""
@@ -276,10 +265,10 @@ class PlanLowering:
         If that is less than ``expected``, the heap is trimmed first.
         """
         assert self._planning_limit is not None
-        free = self._planning_limit - MARGIN_NBYTES - resident_nbytes()
+        free = self._planning_limit - PLANNING_MARGIN_NBYTES - resident_nbytes()
         if free < expected:
             trim_heap()
-            free = self._planning_limit - MARGIN_NBYTES - resident_nbytes()
+            free = self._planning_limit - PLANNING_MARGIN_NBYTES - resident_nbytes()
         return free
 
     def _available(self, plan: PlanSize) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import PAGE_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.multi_arena import ArenaParts
@@ -20,15 +21,7 @@ from einturnip.planner.ranking import predicted_cost
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
 from einturnip.taskgraph.types import TaskGraph
-
-# Shares of the memory that are tried for the first of two programs; more programs have equal shares.
-SHARES = (0.5, 0.25, 0.75)
-# A plan is good enough if it moves at most NEAR times the minimum bytes, and its time is at most NEAR times that of its
-# busiest lane, or at most REPLANNING_SECONDS longer, which is what planning the programs again would take.
-NEAR, REPLANNING_SECONDS = 1.1, 1.5
-# Programs in separate parts of the arena never wait for each other's transfers, which may take longer than predicted.
-# Such a plan is therefore preferred: its cost is multiplied by SEPARATE_FACTOR. Parts are multiples of GRANULE bytes.
-SEPARATE_FACTOR, GRANULE = 1 / 1.05, 4096
+from einturnip.tuning.search import GOOD_ENOUGH, PROGRAM_SHARES, REPLANNING_SECONDS, SEPARATE_FACTOR
 
 Lower = Callable[[int, int], TaskGraph]
 """Returns the task graph of a program (by number) for an arena; raises CapacityError if it does not fit."""
@@ -104,23 +97,23 @@ def _is_good(graph: MemGraph, machine: Machine) -> bool:
     alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
     minimum = max(*alone, processor_seconds(graph, machine) / machine.workers)
     blocked = TrafficBound(graph.taskgraph.decomposition.graph).blocked_nbytes(graph.capacity)
-    if sum(graph.nbytes_by_link().values()) > NEAR * sum(blocked):
+    if sum(graph.nbytes_by_link().values()) > GOOD_ENOUGH * sum(blocked):
         return False
     return predicted_seconds(graph, machine, policy("critical-path")) <= max(
-        NEAR * minimum, minimum + REPLANNING_SECONDS
+        GOOD_ENOUGH * minimum, minimum + REPLANNING_SECONDS
     )
 
 
 def _arrangements(alone: Sequence[MemGraph], lower: Lower, available: int) -> Iterator[_Arrangement]:
     """Yield arrangements: separate parts if all fit, then one arena, then plans for less memory."""
     graphs = [g.taskgraph for g in alone]
-    peaks = [-(-g.peak_nbytes // GRANULE) * GRANULE for g in alone]
+    peaks = [-(-g.peak_nbytes // PAGE_NBYTES) * PAGE_NBYTES for g in alone]
     if sum(peaks) <= available:
         yield _Arrangement(graphs, nbytes=[n + (available - sum(peaks)) // len(peaks) for n in peaks])
     yield _Arrangement(graphs)
     yield _Arrangement(graphs, in_turns=False)
     n = len(alone)
-    for first in SHARES if n == 2 else (1 / n,):
+    for first in PROGRAM_SHARES if n == 2 else (1 / n,):
         nbytes = [int(available * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]
         try:
             smaller = [lower(p, part) for p, part in enumerate(nbytes)]

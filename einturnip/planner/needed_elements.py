@@ -18,11 +18,7 @@ from einturnip.ir.predicates import conditions, truth
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst, children, labels_of
 from einturnip.tiling.pieces import ConcatPieces, points, union_points
-
-# Maximum number of boxes kept per tensor. Dropping boxes only makes the bound smaller.
-MAX_INPUT_BOXES, MAX_BOXES = 1000, 64
-# Maximum number of boxes for which conditions are decided. Halving finds an edge of 10^6 points in 20 steps.
-MAX_SPLITS = 128
+from einturnip.tuning.search import MAX_BOXES, MAX_INPUT_BOXES, MAX_SPLITS
 
 
 @dataclass(slots=True)

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from einturnip.planner.replayed_plan import ReplayedChoices
 
-MAX_SECONDS = 7 * 86400
-"""A program that is predicted to take longer is refused, except with --force."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import LARGE_PLAN, Budget, trim_heap
-from einturnip.planner.candidates import MAX_CALLS, MAX_GROUPS_BLOCKED, LazyTilings, TilingCandidates
+from einturnip.planner.budget import Budget, trim_heap
+from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.compare import best_plan
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.request import GraphRequest
@@ -20,9 +20,8 @@ from einturnip.tiling.file_layout import in_chunks
 from einturnip.tiling.price import TilingPrices
 from einturnip.tiling.search import successive_tilings
 from einturnip.tiling.types import Decomposition
-
-MAX_DEVICES_COMPARED = 16
-"""Plans for more devices are chosen by formula: lowering several of 48,000 ops for 64 devices took 30 s."""
+from einturnip.tuning.memory import LARGE_PLAN
+from einturnip.tuning.search import MAX_CALLS, MAX_DEVICES_COMPARED, MAX_GROUPS_BLOCKED
 
 
 @dataclass(frozen=True, slots=True)

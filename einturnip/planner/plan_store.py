@@ -20,25 +20,21 @@ from einturnip.core.package_data import source_version
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.budget import MIB
+from einturnip.planner.candidates import UNLIMITED
 from einturnip.planner.codec import PLAN, NotEncodable
 from einturnip.planner.predict import ranking_key
 from einturnip.runtime.scheduler.report import Prediction
+from einturnip.tuning.memory import STORED_NOISE_NBYTES
+from einturnip.tuning.search import MAX_UNUSED, OPEN_SECONDS, PLAN_BANDWIDTH, WORTH_STORING
 
 SWITCH = PLANS.switch
 """Environment variable: ``off`` disables the cache; a path replaces its folder."""
 
 FORMAT, SUFFIX = 2, ".plan"
-# A plan is stored if making it took WORTH times as long as opening and reading its file.
-WORTH, OPEN_SECONDS, READ_BANDWIDTH = 3.0, 0.005, 100e6
-# Variation of resident memory between processes that do the same.
-NOISE = MIB
-# A plan serves budgets that are at most this share larger than its own; if it evicts nothing and uses at most half of
-# its budget, it serves any larger budget.
-MAX_UNUSED, UNLIMITED = 1 / 16, 1 << 62
 # Subpackages that a plan depends on.
 _PACKAGES = (
     "core", "cost", "devices", "eingraph", "ir", "kernels", "memgraph", "planner", "runtime", "taskgraph", "tiling",
+    "tuning",
 )  # fmt: skip
 
 
@@ -51,7 +47,7 @@ class PlanningBudget:
 
     def is_served_by(self, min_nbytes: int, max_nbytes: int) -> bool:
         """Return whether a cached plan for budgets in [min_nbytes, max_nbytes] is good for this budget."""
-        noise = 0 if self.stated else NOISE
+        noise = 0 if self.stated else STORED_NOISE_NBYTES
         return min_nbytes - noise <= self.nbytes <= max_nbytes + noise
 
     def served_range(self, plan: StoredPlan) -> tuple[int, int]:
@@ -131,13 +127,13 @@ class PlanFolder:
 
     def store(self, plan: StoredPlan, budget: PlanningBudget, seconds: float) -> None:
         """Store a plan that took ``seconds`` to make, if reading it is faster; failures are ignored."""
-        if seconds < WORTH * OPEN_SECONDS:
+        if seconds < WORTH_STORING * OPEN_SECONDS:
             return
         try:
             pieces = PLAN.to_bytes((plan.memgraph, plan.prediction, plan.arena, plan.capacity, plan.limit))
         except (NotEncodable, RecursionError):
             return
-        if seconds < WORTH * (OPEN_SECONDS + sum(map(len, pieces)) / READ_BANDWIDTH):
+        if seconds < WORTH_STORING * (OPEN_SECONDS + sum(map(len, pieces)) / PLAN_BANDWIDTH):
             return
         name = _PlanFileName(*budget.served_range(plan), *_measures(plan.prediction))
         with contextlib.suppress(OSError):

@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from einturnip.core.resident import resident_nbytes
 from einturnip.planner import file_layouts, plan_store
-from einturnip.planner.budget import LARGE_PLAN, Budget, fits, trim_heap
-from einturnip.planner.options import MAX_SECONDS
+from einturnip.planner.budget import Budget, fits, trim_heap
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
 from einturnip.planner.request import PlanRequest
 from einturnip.runtime.host.compilation import require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.stream.run import pinned_limit, with_host_tier
+from einturnip.tuning.memory import LARGE_PLAN
+from einturnip.tuning.search import MAX_RUN_SECONDS
 
 
 class Planner:
@@ -124,8 +125,8 @@ def _with_actual_kernels(planned: PlannedProgram, request: PlanRequest) -> Plann
 
 
 def _require_in_time(planned: PlannedProgram, request: PlanRequest) -> None:
-    """Refuse a plan that is predicted to take more than MAX_SECONDS."""
-    if planned.prediction.seconds > MAX_SECONDS:
+    """Refuse a plan that is predicted to take more than MAX_RUN_SECONDS."""
+    if planned.prediction.seconds > MAX_RUN_SECONDS:
         from einturnip.planner.feasible import require_planned_in_time
 
         require_planned_in_time(planned.graph, planned.prediction.seconds, request.options)

@@ -16,16 +16,15 @@ from einturnip.cost.transfer_time import READERS
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
 from einturnip.runtime.host.compilation import left_to_numpy
-from einturnip.runtime.host.thread_pool import SHORT_TRANSFER_SECONDS
 from einturnip.runtime.scheduler.lanes import lanes_of_kinds
 from einturnip.runtime.scheduler.policies import Policy
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.runtime.simulate.virtual_clock import SharedCores, simulate
 from einturnip.taskgraph.build import MODES
+from einturnip.tuning.memory import SHORT_TRANSFER_SECONDS
+from einturnip.tuning.search import EQUAL_WITHIN
 
 WRITERS = 1
-# Predicted times whose relative difference is smaller are equal.
-EQUAL_WITHIN = 5e-4
 # The policy by which the search compares plans.
 SEARCHED_BY = "critical-path"
 

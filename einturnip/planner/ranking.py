@@ -9,20 +9,17 @@ import numpy as np
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import Lane, MemGraph, op_kind
 from einturnip.planner.predict import SEARCHED_BY, WRITERS, predicted_seconds
-from einturnip.runtime.host.thread_pool import SHORT_TRANSFER_SECONDS
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph, TaskKind
-from einturnip.tiling.price import COLD
-
-# Seconds of planning per op: tasks, placement and simulation.
-OP_SECONDS = 7e-5
-# Maximum ops of plans that are made for comparison: a constant, plus a number per second of the predicted run.
-OPS_COMPARED = 6000
-OPS_COMPARED_PER_SECOND = 6000
-# For runs of more than 3.2 s: a constant, plus 3 % of the predicted run (430 ops of OP_SECONDS are 0.03 s).
-OPS_COMPARED_LONG, OPS_COMPARED_LONG_PER_SECOND = 24_000, 430
-# Limit for very long runs, which only recomputation reaches.
-MAX_COMPARED = 300_000
+from einturnip.tuning.memory import SHORT_TRANSFER_SECONDS
+from einturnip.tuning.search import (
+    COLD_READ_WEIGHT,
+    MAX_OPS_COMPARED,
+    OPS_COMPARED,
+    OPS_COMPARED_LONG,
+    OPS_COMPARED_LONG_PER_SECOND,
+    OPS_COMPARED_PER_SECOND,
+)
 
 
 def predicted_cost(graph: MemGraph, machine: Machine) -> float:
@@ -33,7 +30,7 @@ def predicted_cost(graph: MemGraph, machine: Machine) -> float:
 
 def byte_cost_seconds(link_bytes: Mapping[str, int], machine: Machine) -> float:
     """Return the price of moved bytes in seconds, in addition to the simulated run."""
-    return COLD * sum(link_bytes.values()) / machine.read_bandwidth
+    return COLD_READ_WEIGHT * sum(link_bytes.values()) / machine.read_bandwidth
 
 
 def comparison_budget(seconds: float) -> float:
@@ -46,7 +43,7 @@ def max_recomputed(seconds: float) -> float:
 
     Few such plans are made, and they may save most bytes that a long run spills. ``seconds``: of the run.
     """
-    return min(OPS_COMPARED + OPS_COMPARED_PER_SECOND * seconds, MAX_COMPARED)
+    return min(OPS_COMPARED + OPS_COMPARED_PER_SECOND * seconds, MAX_OPS_COMPARED)
 
 
 def min_task_seconds(tasks: TaskGraph, machine: Machine) -> float:

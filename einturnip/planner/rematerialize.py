@@ -10,10 +10,7 @@ from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.ranking import max_recomputed, predicted_cost
 from einturnip.taskgraph.types import TaskGraph
-
-# Share of the plan's cost that recomputing must save by formula, and the maximum number of repetitions.
-WORTH = 0.01
-ROUNDS = 2
+from einturnip.tuning.search import MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
 
 
 def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph], MemGraph]) -> MemGraph:
@@ -23,11 +20,11 @@ def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph
     the new plan.
     """
     cost = None
-    for _ in range(ROUNDS):
+    for _ in range(RECOMPUTING_ROUNDS):
         if not graph.spill_nbytes or len(graph) > max_recomputed(float(graph.seconds.sum()) / machine.workers):
             return graph
         cost = predicted_cost(graph, machine) if cost is None else cost
-        tasks = recompute_spilled(graph, machine, WORTH * cost)
+        tasks = recompute_spilled(graph, machine, MIN_RECOMPUTING_GAIN * cost)
         if tasks is None:
             return graph
         try:

@@ -23,18 +23,7 @@ from einturnip.planner.predict import SEARCHED_BY, min_seconds, predict, ranking
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
-
-# If a fused plan takes more than this multiple of the unfused kernels alone, the unfused plan is made for comparison,
-# even if the tensors that fusion avoids are large; if the fused kernels alone do, it is made first.
-WORTH_COMPARING = 2.0
-# If fused kernels take at most SIMILAR_TIME times as long as unfused ones, unfused kernels are not planned if by
-# formula all their tilings cost TOO_EXPENSIVE times as much. The formula counts an operand for each kernel that reads
-# it.
-SIMILAR_TIME, TOO_EXPENSIVE = 1.1, 2.0
-# If the variant for the given memory does not fit, the variant for a memory of this many bytes is planned.
-MIN_LIMIT = 1
-# Maximum number of nodes for which contraction orders without a memory limit are tried too.
-MAX_NODES = 1000
+from einturnip.tuning.search import MAX_ORDERED_NODES, SIMILAR_TIME, SMALLEST_LIMIT, TOO_EXPENSIVE, WORTH_COMPARING
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,7 @@ def best_variant(request: PlanRequest) -> PlannedVariant:
     try:
         return _best_within(request, variants)
     except CapacityError as refused:
-        smallest = _variants(request, MIN_LIMIT)
+        smallest = _variants(request, SMALLEST_LIMIT)
         if limit is None or smallest.unfused == variants.unfused:
             raise
         try:
@@ -82,7 +71,7 @@ def best_variant(request: PlanRequest) -> PlannedVariant:
 
 def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
     """Return the best plan over the variants made for the memory limit and those made without one."""
-    if variants.limit is None or len(request.graph.nodes) > MAX_NODES:
+    if variants.limit is None or len(request.graph.nodes) > MAX_ORDERED_NODES:
         return _fused_or_not(request, variants)
     unlimited = _variants(request, None)
     if unlimited.unfused == variants.unfused:

@@ -10,12 +10,8 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.expr.fold import carries_rounded_sums
 from einturnip.tiling.types import Partitioning
+from einturnip.tuning.memory import LIBRARY_TERMS, MAX_ADDITIONS, MAX_GROUPS_OF_ROW, MAX_TILES_BY_KEY, ROWS_OF_GROUP
 
-LIBRARY_TERMS = 256  # minimum terms that a library for matrix products adds before it adds their sum to the result
-MAX_ADDITIONS = 64  # tiles, or partial states, that are added to one state where additions round
-# Of a sum by key, rows for each group below which a tile has no table entry for each, tiles that are added to one state
-# then, and groups for each row above which combining states would take much longer than adding the rows.
-_ROWS_OF_GROUP, _MAX_TILES_BY_KEY, _MAX_GROUPS_OF_ROW = 32, 8, 4
 Key: TypeAlias = tuple[int, ...]
 
 
@@ -32,8 +28,8 @@ def max_additions(space: Space, part: Partitioning) -> int | None:
     keys = {key.label for key in space.keys}
     rows = math.prod(part.tiles[p] for p in frozenset().union(*(space.labels_of(key.value) for key in space.keys)))
     groups = math.prod(part.tiles[p] for p in keys if p < space.n_out)
-    few_rows = rows < _ROWS_OF_GROUP * groups and groups <= _MAX_GROUPS_OF_ROW * rows
-    return _MAX_TILES_BY_KEY if few_rows else MAX_ADDITIONS
+    few_rows = rows < ROWS_OF_GROUP * groups and groups <= MAX_GROUPS_OF_ROW * rows
+    return MAX_TILES_BY_KEY if few_rows else MAX_ADDITIONS
 
 
 def _splits(space: Space, counts: Sequence[int]) -> bool:

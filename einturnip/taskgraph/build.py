@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import COPIED_AT_ONCE, needs_finalize, splits_aggregation, state_nbytes
+from einturnip.cost.working_set import needs_finalize, splits_aggregation, state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPiece
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
@@ -28,6 +28,7 @@ from einturnip.tiling.file_layout import FileLayout
 from einturnip.tiling.overlapping_reads import overlapping_inputs
 from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, visible_parts
 from einturnip.tiling.types import Decomposition
+from einturnip.tuning.search import COPIED_AT_ONCE
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -325,11 +326,10 @@ class _Lowering:
         """Copy parts into a new value that holds box ``need``; one task copies as many small parts as fit."""
         made = self._tile_value(i, need)
         nbytes = self.columns.value_nbytes
-        limit = nbytes[made] * COPIED_AT_ONCE
+        held, limit = 0, nbytes[made] * COPIED_AT_ONCE
         reads: list[int] = []
         seen: list[int] = []
         key: list[int] = []
-        held = 0
         for part in parts:
             value, layout = yield from self._part(part.operand, part.within)
             if part.operand != i:

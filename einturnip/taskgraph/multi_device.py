@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind
+from einturnip.tuning.memory import RECENT_TASKS
 
 Ints = NDArray[np.int64]
 Places = NDArray[np.uint16]
-RECENT_TASKS = 32
-"""A stored tile that a device used at most this many tasks ago may be moved from there instead of loaded again."""
 
 
 def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:

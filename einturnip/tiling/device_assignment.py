@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from einturnip.tiling.data_flow import Bools, DataFlow, TensorAtoms, data_flow, levels
 from einturnip.tiling.types import Decomposition
+from einturnip.tuning.search import ASSIGNMENT_PASSES
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Number of passes that reassign all groups.
-PASSES = 2
 FORBIDDEN = 1e30
 
 
@@ -83,7 +82,7 @@ class _Assigner:
         groups = self._groups()
         for i, members in groups:
             self._place(i, members)
-        for _ in range(0 if self.by_node else PASSES):
+        for _ in range(0 if self.by_node else ASSIGNMENT_PASSES):
             if not sum([self._reassign(i, members) for i, members in groups]):
                 break
         for i in self.flow.tensors:

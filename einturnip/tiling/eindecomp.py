@@ -28,14 +28,7 @@ from einturnip.tiling.repeated_layers import fold_layers
 from einturnip.tiling.repeats import ReadEdges, runs
 from einturnip.tiling.symmetric_nodes import merge_symmetric
 from einturnip.tiling.types import Decomposition, Partitioning
-
-# A tensor with more readers than this is cut off from them, if the result costs at most MAX_GAP times the lower bound.
-# The tensor and at most MAX_FREED nodes before it are then chosen again.
-MAX_READERS = 8
-MAX_GAP = 1.005
-# Readers are distant if more than this share of all nodes is between them.
-FAR = 0.25
-MAX_FREED = 16
+from einturnip.tuning.search import FAR_SHARE, MAX_FREED, MAX_GAP, MAX_READERS
 
 Allowed = Callable[[int], Ints]
 """Returns the allowed tilings of a node: tile extents, one row per tiling."""
@@ -116,7 +109,7 @@ def _in_order(graph: EinGraph) -> tuple[list[int], ReadEdges]:
     inside = reads.where(~gathered[reads.reader])
     nearest, farthest = np.zeros((2, len(graph.nodes)), np.int64)
     nearest[inside.made[::-1]], farthest[inside.made] = inside.reader[::-1], inside.reader
-    for i in np.flatnonzero((readers > MAX_READERS) | (farthest - nearest > FAR * len(made))).tolist():
+    for i in np.flatnonzero((readers > MAX_READERS) | (farthest - nearest > FAR_SHARE * len(made))).tolist():
         if i in read_by:
             place[i] = max((float(place[o]) for o in read_by[i] if o in read_by), default=-1) + 0.5
     order = np.argsort(place[made], kind="stable")

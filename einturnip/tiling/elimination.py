@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Table = NDArray[Any]
+from einturnip.tuning.search import LARGEST_TABLE, MINIMISED_AT_ONCE
 
-# Maximum entries of a table that an elimination makes.
-LARGEST_TABLE = 4_000_000
-# Entries of one block of a minimisation; the block stays in the cache.
-AT_ONCE = 1 << 16
+Table = NDArray[Any]
 
 
 class VariableView(NamedTuple):
@@ -265,8 +262,8 @@ def _min_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) ->
     """Return the minimum over x of unary[x] + the sum of table[of[x]]; a table with ``rows``."""
     best, unary = np.full(rows, np.inf), unary.reshape(-1, *[1] * len(rows))
     terms = sorted(terms, key=lambda term: term[1].size)  # sums of small tables stay small
-    block = max(1, AT_ONCE // math.prod(rows[1:]))
-    step = max(1, AT_ONCE // math.prod([min(block, rows[0]), *rows[1:]]))
+    block = max(1, MINIMISED_AT_ONCE // math.prod(rows[1:]))
+    step = max(1, MINIMISED_AT_ONCE // math.prod([min(block, rows[0]), *rows[1:]]))
     buffer = np.empty((min(step, len(unary)), min(block, rows[0]), *rows[1:]))  # reused, because fresh pages are slow
     for lo in range(0, rows[0], block):
         here, part = slice(lo, lo + block), best[lo : lo + block]

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from einturnip.cost.working_set import COPIED_AT_ONCE, copies_tiles, positions, working_set_nbytes
+from einturnip.cost.working_set import copies_tiles, positions, working_set_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import Scalar, walk
 from einturnip.tiling.label_classes import LabelClasses, Ratio, form
+from einturnip.tuning.search import COPIED_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

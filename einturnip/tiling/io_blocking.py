@@ -20,22 +20,18 @@ from numpy.typing import NDArray
 from einturnip.cost.working_set import operand_nbytes, output_nbytes, splits_aggregation, state_nbytes
 from einturnip.tiling.equivalence import EquivalenceClass
 from einturnip.tiling.types import IoBlock, Partitioning, walk_order
+from einturnip.tuning.search import (
+    COMPUTED_AHEAD,
+    FEW_LABELS,
+    MAX_BLOCK_CANDIDATES,
+    SHARE_COMPUTED,
+    SHARE_KEPT,
+    SHARE_STREAMED,
+    STREAMED_TILES,
+    TURNING_TILES,
+)
 
 Floats: TypeAlias = NDArray[np.float64]
-
-# Share of the capacity that a block may fill: all of it if operands come from files, less if kernels compute them.
-SHARE_STREAMED = 0.99
-SHARE_COMPUTED = 0.5
-SHARE_KEPT = 0.15  # the output is read by another node, whose block needs memory at the same time
-# Prefetched tiles of each operand if kernels compute some of them; otherwise one.
-AHEAD = 2
-# Maximum number of the next block's accumulators that are in memory together with the last block's at a turn.
-TURNING = 2
-# Tiles of the streamed operand in memory while the shared data stays at a turn.
-STREAMED = 2
-MAX_CANDIDATES = 20_000
-# Einsums with more labels than this get fewer candidates, because the tables have an entry per candidate and label.
-FEW_LABELS = 4
 
 
 class BestBlock(NamedTuple):
@@ -79,7 +75,7 @@ class BlockTable:
         rows = [np.ones((1, e.n_out), np.int64)]
         live = [self._live_nbytes(rows[0], None, made, self.accumulates or kept)]
         self.walks.append(None)
-        max_blocks = MAX_CANDIDATES // max(1, len(walks) * len(counts) ** 2 // FEW_LABELS**3)
+        max_blocks = MAX_BLOCK_CANDIDATES // max(1, len(walks) * len(counts) ** 2 // FEW_LABELS**3)
         for walk in walks:
             rows.append(_sizes(counts, walk, max_blocks))
             live.append(self._live_nbytes(rows[-1], walk, made, self.accumulates or kept))
@@ -133,10 +129,10 @@ class BlockTable:
         # At a turn the last block's accumulators are stored while the next block's are made. If the walk of the tiles
         # turns too, the remaining memory, except for the streamed tiles, keeps the data that both blocks read.
         block = self.tiles.prod(axis=1)
-        passing = self.made + STREAMED * max(self.tile, default=0)
+        passing = self.made + STREAMED_TILES * max(self.tile, default=0)
         turned = self.live_nbytes - self.made * block - passing
         turning = self.turned <= capacity * self.share
-        left += np.where(turning, turned, -self.made * np.minimum(TURNING, block))
+        left += np.where(turning, turned, -self.made * np.minimum(TURNING_TILES, block))
         both = shared.sum(axis=1)
         kept = np.minimum(both, np.maximum(left, 0.0)[:, None])
         saved = (turns * kept).sum(axis=2)
@@ -173,7 +169,7 @@ class BlockTable:
                     every *= extents[p]
                 else:
                     repeats |= np.asarray(extents[p]) > 1
-            nbytes += tile * np.minimum(every, live + (AHEAD if self.share < SHARE_STREAMED else 1))
+            nbytes += tile * np.minimum(every, live + (COMPUTED_AHEAD if self.share < SHARE_STREAMED else 1))
         # Computed values cannot be dropped and read again, so fragmentation counts.
         return nbytes + (self._scattered() if self.share < SHARE_STREAMED else 0)
 

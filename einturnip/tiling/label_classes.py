@@ -18,24 +18,12 @@ from typing import TypeAlias
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 from einturnip.ir.einsum import Index
 from einturnip.ir.region import Region, Space
+from einturnip.tuning.search import MAX_ALIKE, MAX_CLASSES, MAX_SLICES, NEARLY_EVENLY, SLICE_NBYTES, SMALL_TENSOR_NBYTES
 
 Ratio: TypeAlias = int | Fraction
 # An axis of a tensor, the node that reads it, the label that indexes it there, and the maximum number of its labels in
 # one class.
 Use: TypeAlias = tuple[int, int, int, int]
-
-# With more classes than this, einsums of one form share their classes, so that the search stays short.
-MAX_CLASSES = 500
-# A tensor that is read at constant indices of an axis is made slice by slice, if a slice has at least SLICE_NBYTES and
-# there are at most MAX_SLICES.
-SLICE_NBYTES = 1 << 16
-MAX_SLICES = 4096
-# A tensor of at most SMALL_NBYTES unites at most MAX_ALIKE labels of one node: it can be kept in one tile or copied
-# into other tiles at almost no cost, whereas halving a class of ten labels makes a node's tiles 2^10 times smaller.
-SMALL_NBYTES = 1 << 16
-MAX_ALIKE = 2
-# Tiles divide a call nearly evenly if their total extent exceeds it by at most this share.
-NEARLY_EVENLY = 0.01
 
 
 def label_bounds(node: Node) -> tuple[int, ...]:
@@ -109,7 +97,7 @@ def label_classes(graph: EinGraph) -> LabelClasses:
                         continue
                     if isinstance(made, InputNode):
                         stored.append((axis, i, p))
-                    elif nbytes <= SMALL_NBYTES:
+                    elif nbytes <= SMALL_TENSOR_NBYTES:
                         small.append((-nbytes, (axis, i, p, MAX_ALIKE)))
                     else:
                         unions.unite(unions.first[i] + p, axis)

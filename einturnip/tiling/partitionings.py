@@ -10,11 +10,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from einturnip.tuning.search import MAX_PARTITIONINGS, MAX_TILED_LABELS
 
-# A node with more labels is tiled along its longest ones only, and along fewer if there are too many candidates.
-MAX_LABELS = 10
-MAX_CANDIDATES = 2000
+Ints = NDArray[np.int64]
 
 
 @lru_cache(maxsize=4096)
@@ -25,15 +23,15 @@ def candidates(bounds: tuple[int, ...], parts: int, fixed: tuple[tuple[int, int]
     """
     own = dict(fixed)
     forced = math.prod(-(-max(1, bounds[p]) // extent) for p, extent in fixed)
-    longest = sorted((p for p in range(len(bounds)) if p not in own), key=lambda p: -bounds[p])[:MAX_LABELS]
+    longest = sorted((p for p in range(len(bounds)) if p not in own), key=lambda p: -bounds[p])[:MAX_TILED_LABELS]
     while True:
         free_bounds = [bounds[p] if p in longest else 1 for p in range(len(bounds))]
         rows: list[tuple[int, ...]] = []
         share = min(max(1, parts // forced), math.prod(max(1, n) for n in free_bounds)) + 1
         while not rows:  # one tile is always possible
             share -= 1
-            rows = list(islice(_factorisations(free_bounds, share), MAX_CANDIDATES + 1))
-        if len(rows) <= MAX_CANDIDATES:
+            rows = list(islice(_factorisations(free_bounds, share), MAX_PARTITIONINGS + 1))
+        if len(rows) <= MAX_PARTITIONINGS:
             break
         longest.pop()
     tiles = np.array([[-(-b // d) for b, d in zip(bounds, row, strict=True)] for row in rows], np.int64)

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from einturnip.eingraph.pieces import inner_piece, piece_box
 from einturnip.eingraph.types import ConcatNode, EinGraph, TensorPiece
 from einturnip.ir.einsum import Box
-
-# Fewer pieces than this are searched linearly.
-FEW = 8
+from einturnip.tuning.search import FEW_PIECES
 
 
 def points(box: Box) -> int:
@@ -113,7 +111,7 @@ class ConcatPieces:
         self.pieces = node.pieces
         self.boxes = [piece_box(p, graph.nodes[p.operand].shape) for p in node.pieces]
         self._starts: NDArray[np.int64] | None = None
-        if len(self.boxes) > FEW:
+        if len(self.boxes) > FEW_PIECES:
             table = np.array(self.boxes, np.int64).reshape(len(self.boxes), -1, 2)
             self._starts, self._stops = table[:, :, 0], table[:, :, 1]
 

@@ -15,12 +15,7 @@ from einturnip.tiling.file_layout import FileLayout, layout_of
 from einturnip.tiling.io_blocking import BlockTable
 from einturnip.tiling.search import Tiling
 from einturnip.tiling.types import Partitioning
-
-# A finer tiling is searched for only if the coarsest takes more than this multiple of the best possible time.
-NEARLY = 1.25
-# A byte read costs this multiple of its transfer time even if kernels hide the read, because files may not be in the
-# page cache and disks are shared. So products stay near the I/O lower bound unless shorter runs cost more than that.
-COLD = 8.0
+from einturnip.tuning.search import COLD_READ_WEIGHT, NEAR_BEST_TIME
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class TilingPrices:
             # Kernels of one output tile share an accumulator and take turns.
             computing += candidate.seconds / max(1, min(machine.workers, concurrent_tiles))
         moving = nbytes / machine.read_bandwidth
-        return max(computing, moving + reading) + COLD * moving
+        return max(computing, moving + reading) + COLD_READ_WEIGHT * moving
 
     def read_nbytes(self, tiles: Sequence[int], capacity: int) -> float:
         """Return the bytes read from files, repeated as often as blocks of ``capacity`` require."""
@@ -147,4 +142,4 @@ def coarsest_is_best(graph: EquivalenceClasses, machine: Machine) -> bool:
         work = kernel_seconds(group.einsum, tiles, machine) - machine.op_latency
         total += calls * (machine.op_latency + work)
         parallel += calls * (machine.op_latency + work / machine.workers)
-    return total <= NEARLY * parallel
+    return total <= NEAR_BEST_TIME * parallel

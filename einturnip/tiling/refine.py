@@ -9,23 +9,19 @@ from itertools import product
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
-from einturnip.tiling.io_blocking import SHARE_STREAMED
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.search import chunk_divisor
-
-# Tile sides at which a matrix product runs at nearly full rate, and depths of its panels.
-SIDES = (1280, 640, 512, 320)
-DEPTHS = (1024, 512, 256, 192, 128, 96, 64)
-# Maximum number of blocks along one label, additional blocks beyond those that fill the memory, and shapes tried.
-MAX_BLOCKS = 64
-MORE_BLOCKS = 1
-MAX_SHAPES = 4
-# Share of the memory for a block's accumulators; the rest is for panels.
-FILLED = 0.96
-# Steps make no tile thinner than this.
-THINNEST = 128
-# Factors of the number of tiles along a class that a step tries, in addition to one more and one less.
-TIMES = (0.5, 0.75, 1.5, 2.0)
+from einturnip.tuning.search import (
+    ACCUMULATOR_SHARE,
+    MAX_BLOCKS,
+    MAX_SHAPES,
+    MORE_BLOCKS,
+    PRODUCT_DEPTHS,
+    PRODUCT_SIDES,
+    SHARE_STREAMED,
+    STEP_FACTORS,
+    THINNEST_STEP,
+)
 
 Price = Callable[[Sequence[int]], float]
 
@@ -49,7 +45,7 @@ def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int)
     others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
     available = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
     for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], available):
-        for depth, high, wide in product(DEPTHS, SIDES, SIDES):
+        for depth, high, wide in product(PRODUCT_DEPTHS, PRODUCT_SIDES, PRODUCT_SIDES):
             changed = list(tiles)
             for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
                 own_class, split = group.classes[p], max(1, math.ceil(e.bounds[p] / blocks / side))
@@ -64,9 +60,9 @@ def _shapes(m: int, n: int, k: int, available: float) -> list[tuple[int, int]]:
     """
     found = []
     for rows in range(1, MAX_BLOCKS + 1):
-        min_columns = math.ceil(n / max(1.0, FILLED * available / math.ceil(m / rows)))
+        min_columns = math.ceil(n / max(1.0, ACCUMULATOR_SHARE * available / math.ceil(m / rows)))
         for columns in range(min_columns, min(n, min_columns + MORE_BLOCKS) + 1):
-            unused = FILLED * available - math.ceil(m / rows) * math.ceil(n / columns)
+            unused = ACCUMULATOR_SHARE * available - math.ceil(m / rows) * math.ceil(n / columns)
             across, down = (columns - 1) * min(unused, m * k / rows), (rows - 1) * min(unused, n * k / columns)
             turns = max(across * rows + down, across + down * columns)
             found.append((m * k * columns + n * k * rows - turns, rows, columns))
@@ -110,9 +106,9 @@ def improved(
         improving = False
         for c in classes:
             count = -(-bounds[c] // best[c])
-            counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
+            counts = {count - 1, count + 1, *(round(count * t) for t in STEP_FACTORS)}
             sizes = {even_tile(graph.classes, c, bounds[c], n) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
-            for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
+            for size in sorted(n for n in sizes if n >= min(THINNEST_STEP, best[c])):
                 changed = (*best[:c], size, *best[c + 1 :])
                 evaluations -= 1
                 found = price(changed)

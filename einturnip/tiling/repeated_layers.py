@@ -16,19 +16,9 @@ from itertools import islice, pairwise
 import numpy as np
 
 from einturnip.tiling.cost_terms import CostTerms
-from einturnip.tiling.elimination import (
-    AT_ONCE,
-    LARGEST_TABLE,
-    CostFactor,
-    Elimination,
-    MinSumProblem,
-    Table,
-    VariableView,
-)
+from einturnip.tiling.elimination import CostFactor, Elimination, MinSumProblem, Table, VariableView
 from einturnip.tiling.repeats import RepeatedRun
-
-# Maximum number of operations of one matrix product.
-MAX_STEPS = 1 << 26
+from einturnip.tuning.search import LARGEST_TABLE, MAX_LAYER_OPERATIONS, MINIMISED_AT_ONCE
 
 
 @dataclass
@@ -141,7 +131,7 @@ def fold_layers(terms: CostTerms, run: RepeatedRun) -> FoldedLayers | None:
     seen = [terms.candidates_of(second + q).made.of for q in run.passed_on]
     shapes = tuple(sizes[:n_outer]), tuple(sizes[n_outer:]), tuple(int(of.max()) + 1 for of in seen)
     e, n, m = (math.prod(shape) for shape in shapes)
-    if e * n * m > LARGEST_TABLE or e * n * m * m > MAX_STEPS:
+    if e * n * m > LARGEST_TABLE or e * n * m * m > MAX_LAYER_OPERATIONS:
         return None
     keep = [*range(n_before), *(n_before + q for q in run.passed_on)]
     work = Elimination(problem)
@@ -187,7 +177,7 @@ def min_plus_power(step: Table, times: int) -> Table:
 def _product(a: Table, b: Table) -> Table:
     """Multiply matrices in the (min, +) semiring."""
     out = np.empty_like(a)
-    rows = max(1, AT_ONCE // (a.shape[1] * a.shape[2]))
+    rows = max(1, MINIMISED_AT_ONCE // (a.shape[1] * a.shape[2]))
     for e in range(len(a)):
         for lo in range(0, a.shape[1], rows):
             out[e, lo : lo + rows] = (a[e, lo : lo + rows, :, None] + b[e, None]).min(1)

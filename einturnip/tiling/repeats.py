@@ -9,13 +9,9 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from einturnip.tuning.search import LONG_SEGMENT, MAX_PERIODS, MAX_REPEATED_OPERANDS
 
-# Nodes with more operands than this are treated as unique.
-MAX_OPERANDS = 8
-# Number of periods tried, most frequent first. Two segments make a run if they have at least LONG nodes, else three.
-MAX_PERIODS = 4
-LONG = 8
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +63,10 @@ def runs(kinds: Sequence[int], edges: ReadEdges) -> list[RepeatedRun]:
     """Return disjoint runs in order. ``kinds[v]`` is the kind of node v; it reads nodes before it."""
     found: list[RepeatedRun] = []
     numbers = np.array(kinds, np.int64)
-    few = edges.where(edges.slot < MAX_OPERANDS)
+    few = edges.where(edges.slot < MAX_REPEATED_OPERANDS)
     table = np.full((int(few.slot.max(initial=-1)) + 1, len(kinds)), -1, np.int64)
     table[few.slot, few.reader] = few.made
-    many = np.unique(edges.reader[edges.slot >= MAX_OPERANDS])
+    many = np.unique(edges.reader[edges.slot >= MAX_REPEATED_OPERANDS])
     numbers[many] = -1 - many
     made = edges.where(edges.made >= 0)
     work = [(0, len(kinds))]
@@ -100,7 +96,7 @@ def _periods(kinds: Ints) -> list[int]:
 
 def _min_segments(period: int) -> int:
     """Return the minimum number of segments of a useful run."""
-    return 2 if period >= LONG else 3
+    return 2 if period >= LONG_SEGMENT else 3
 
 
 def _run(kinds: Ints, table: Ints, edges: ReadEdges, lo: int, hi: int, period: int) -> RepeatedRun | None:

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import run_seconds
-from einturnip.cost.working_set import COPY_COST, copies_tiles, operand_nbytes, overlap, state_nbytes
+from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap, state_nbytes
 from einturnip.eingraph.types import InputNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
@@ -20,13 +20,7 @@ from einturnip.ir.region import Space
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.file_layout import FileLayout, layout_of
 from einturnip.tiling.label_classes import LabelClasses
-
-# Halving a class counts as effective if it saves this part of what the best halving saves.
-EFFECTIVE = 0.5
-# A divisor of a chunk replaces an extent that differs from it by at most this factor.
-NEARLY = 1.3
-# Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
-THINNEST = 512
+from einturnip.tuning.search import CLOSE, COPY_COST, EFFECTIVE_SHARE, THINNEST_PANEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ def thinner(graph: EquivalenceClasses, tiling: Tiling) -> Iterator[Tiling]:
     summed = {g.classes[p] for g in graph.groups if _is_product(g.einsum) for p in g.einsum.aggregated}
     tiles = list(tiling.tiles)
     while True:
-        wide = [c for c in summed - graph.classes.fixed - graph.classes.tiled_last if tiles[c] > THINNEST]
+        wide = [c for c in summed - graph.classes.fixed - graph.classes.tiled_last if tiles[c] > THINNEST_PANEL]
         if not wide:
             return
         for c in wide:
@@ -109,7 +103,7 @@ def chunk_divisor(chunk: int, extent: int, step: int = 1) -> int | None:
 
     Such tiles never cross a chunk boundary.
     """
-    counts = range(math.ceil(chunk / (NEARLY * extent)), int(NEARLY * chunk / extent) + 1) if extent < chunk else ()
+    counts = range(math.ceil(chunk / (CLOSE * extent)), int(CLOSE * chunk / extent) + 1) if extent < chunk else ()
     found = [chunk // n for n in counts if chunk % (n * step) == 0]
     return min(found, key=lambda part: abs(part - extent), default=None)
 
@@ -185,7 +179,7 @@ class _Search:
         if not saved:
             return None
         best = max(saved.values())
-        choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE * best)]
+        choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE_SHARE * best)]
         return min(choices, key=lambda c: (self._cost(c), -tiles[c], c))
 
     def _cost(self, halved: int) -> float:

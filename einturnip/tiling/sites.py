@@ -31,16 +31,10 @@ from einturnip.tiling.device_assignment import assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.types import Partitioning
+from einturnip.tuning.search import MAX_MISMATCH, MAX_PARTS, MAX_WAIT
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]
-
-MAX_PARTS = 16
-"""Maximum number of tiles along one label of a call, if one tile size serves calls of several sizes."""
-MAX_WAIT = 0.05
-"""A total arrives at most this share later, in bytes that one site receives, than the operands and state of a call."""
-MAX_MISMATCH = 0.02
-"""A tile divides a call if its nearest multiple differs from the call's extent by at most this share."""
 
 
 class Sites:

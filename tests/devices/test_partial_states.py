@@ -8,8 +8,8 @@ import pytest
 import einturnip as et
 from einturnip.ir.region import Region
 from einturnip.planner import variants
-from einturnip.taskgraph.accumulate import MAX_ADDITIONS
 from einturnip.taskgraph.types import TaskKind
+from einturnip.tuning.memory import MAX_ADDITIONS
 
 from .conftest import put
 

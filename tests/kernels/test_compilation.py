@@ -44,12 +44,12 @@ def objects(folder: Path) -> int:
 def test_runs_add_up_until_compiling_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, x = et.compile(TEXT), np.zeros((600, 600))
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
-    monkeypatch.setattr(compilation, "COMPILING", 0.0)
-    monkeypatch.setattr(compilation, "STARTING", float("inf"))
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(compilation, "START_SECONDS", float("inf"))
     program(X=x, workers=1)
     (saved,) = compilation._missed.values()
     assert saved > 0 and not objects(tmp_path)
-    monkeypatch.setattr(compilation, "STARTING", 5 * saved)  # a run counts twice
+    monkeypatch.setattr(compilation, "START_SECONDS", 5 * saved)  # a run counts twice
     program(X=x, workers=1)
     assert not objects(tmp_path)
     program(X=x, workers=1)
@@ -58,13 +58,13 @@ def test_runs_add_up_until_compiling_pays(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, x = et.compile(TEXT), np.zeros((600, 600))
-    monkeypatch.setattr(compilation, "STARTING", 0.0)
-    monkeypatch.setattr(compilation, "COMPILING", 0.0)
+    monkeypatch.setattr(compilation, "START_SECONDS", 0.0)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
     program(X=x, workers=1)
     assert objects(tmp_path) == 1
     forget()
-    monkeypatch.setattr(compilation, "STARTING", float("inf"))
+    monkeypatch.setattr(compilation, "START_SECONDS", float("inf"))
     program(X=x)
     assert code_cache.ready()
     forget()
@@ -75,8 +75,8 @@ def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.M
 
 def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     program, x = et.compile(TEXT), np.zeros((600, 600))
-    monkeypatch.setattr(compilation, "STARTING", 0.0)
-    monkeypatch.setattr(compilation, "COMPILING", 0.0)
+    monkeypatch.setattr(compilation, "START_SECONDS", 0.0)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
     program(X=x, arena="16MiB")
     made = select._cached_kernel.cache_info().misses
@@ -86,8 +86,8 @@ def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pyt
 
 def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Causal attention after attention, whose code is part of its own: runs made ready meanwhile are made anew."""
-    monkeypatch.setattr(compilation, "STARTING", 0.0)
-    monkeypatch.setattr(compilation, "COMPILING", 0.0)
+    monkeypatch.setattr(compilation, "START_SECONDS", 0.0)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
     text = (
         "import std.nn\ninput Q : f32[h,s,d], K : f32[h,t,d], V : f32[h,t,d]\n"
@@ -96,10 +96,10 @@ def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest
     given = {x: np.random.default_rng(0).standard_normal((8, 256, 64), np.float32) for x in "QKV"}
     full, causal = (et.compile(text.format(kind)) for kind in ("attention", "causal_attention"))
     full(data=given)
-    monkeypatch.setattr(compilation, "STARTING", float("inf"))
+    monkeypatch.setattr(compilation, "START_SECONDS", float("inf"))
     for _ in range(3):
         causal(data=given)
-    monkeypatch.setattr(compilation, "STARTING", 0.0)
+    monkeypatch.setattr(compilation, "START_SECONDS", 0.0)
     made = []
     monkeypatch.setattr(prepared_run, "_kernel", lambda *call: made.append(kernel_of(*call)) or made[-1])
     for _ in range(2):

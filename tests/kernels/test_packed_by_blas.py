@@ -8,11 +8,12 @@ import sys
 import pytest
 
 import einturnip as et
+from einturnip.core.units import MIB
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.blas.pack_buffers import packed_nbytes
-from einturnip.planner.budget import MIB, THREAD_NBYTES
+from einturnip.tuning.memory import THREAD_NBYTES
 from tests.robustness.programs import ENVIRONMENT
 
 SIZES = [(256, 256, 256), (1120, 256, 1264), (300, 1000, 2000), (6000, 200, 160), (3000, 400, 500)]

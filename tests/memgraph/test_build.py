@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.core.errors import CapacityError, InternalError, TooLarge
+from einturnip.core.units import LINE_NBYTES, PAGE_NBYTES
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.lang import compile_text
 from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
-from einturnip.memgraph.build import LINE, PAGE, build, granule
+from einturnip.memgraph.build import build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.columns import PlanLimits
 from einturnip.memgraph.min_arena import min_capacity as exact_least
@@ -23,6 +24,7 @@ from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind
+from einturnip.tuning.memory import MAX_EDGES_PER_OP
 from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
 from tests.reference.decomposition import evaluate as evaluate_decomposition
 from tests.reference.eingraph import evaluate as evaluate_graph
@@ -141,8 +143,8 @@ def working_set(tasks: TaskGraph) -> int:
 
     def held(task: Task) -> int:
         values = {*task.reads} if task.kind == TaskKind.STORE else {*task.reads, task.value}
-        lines = [-(-n // LINE) for n in tasks.value_nbytes[[*values]].tolist()]
-        return LINE * (sum(max(1, n) for n in lines) + -(-task.workspace // LINE))
+        lines = [-(-n // LINE_NBYTES) for n in tasks.value_nbytes[[*values]].tolist()]
+        return LINE_NBYTES * (sum(max(1, n) for n in lines) + -(-task.workspace // LINE_NBYTES))
 
     return max(held(task) for task in tasks if task.kind != TaskKind.LOAD)
 
@@ -154,7 +156,7 @@ def test_the_largest_working_set_is_enough(name: str, tiles: list[list[int]]) ->
     for capacity in (least, least + 64, 2 * least):
         check(build(tasks, capacity, MACHINE))
     with pytest.raises(CapacityError):
-        build(tasks, least - LINE, MACHINE)
+        build(tasks, least - LINE_NBYTES, MACHINE)
 
 
 def test_what_fits_by_lines_fits_where_pages_would_not() -> None:
@@ -164,7 +166,7 @@ def test_what_fits_by_lines_fits_where_pages_would_not() -> None:
     graph = make.graph(make.einsum((523_700,), 1, [(s, ()) for s in scalars]))
     tasks = build_tasks(decomposed(graph, [[1]] * 12 + [[523_700]], 4 << 20), MACHINE)
     least = working_set(tasks)
-    assert granule(least) == LINE and granule(least + (64 << 10)) == PAGE
+    assert granule(least) == LINE_NBYTES and granule(least + (64 << 10)) == PAGE_NBYTES
     for capacity in range(least, least + (64 << 10), 4096):
         check(build(tasks, capacity, MACHINE))
 
@@ -203,7 +205,7 @@ def test_windows_change_no_dependency(monkeypatch: pytest.MonkeyPatch, capacitie
         "MAX_EDGES_PER_OP": 0,
     }.items():
         monkeypatch.setattr(columns, name, limit)
-    monkeypatch.setattr(reach, "EDGES_AT_ONCE", 3)
+    monkeypatch.setattr(reach, "REDUCED_EDGES_AT_ONCE", 3)
     few = build(tasks, capacity, MACHINE)
     check(few)
     assert len(few) > 30 and few.after.tolist() == at_once.after.tolist()
@@ -223,7 +225,7 @@ def test_many_that_wait_for_many_are_never_all_held(monkeypatch: pytest.MonkeyPa
         most = max(most, len(ops.checked) + len(ops.after) + len(ops.possible))
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
     assert ops.freeze(tasks).after.tolist() == [*range(n), *[n] * n]
-    assert most < 2 * columns.MAX_EDGES_PER_OP * 2 * n
+    assert most < 2 * MAX_EDGES_PER_OP * 2 * n
 
 
 @given(names, tile_sizes, st.floats(1.0, 3.0))
@@ -256,4 +258,4 @@ def test_the_least_capacity_is_what_one_task_holds() -> None:
     found = exact_least(tasks)
     build(tasks, found, MACHINE)
     with pytest.raises(CapacityError):
-        build(tasks, found - LINE, MACHINE)
+        build(tasks, found - LINE_NBYTES, MACHINE)

@@ -46,8 +46,8 @@ def test_a_reduction_keeps_the_order_and_no_edge_too_many(rows: list[list[int]])
 @given(dags(), st.sampled_from([1, 5, 50]))
 def test_of_a_large_graph_near_edges_alone_are_dropped(rows: list[list[int]], farthest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reach, "MAX_EXACT", 0)
-        patch.setattr(reach, "MAX_DISTANCE", farthest)
+        patch.setattr(reach, "MAX_EXACTLY_REDUCED", 0)
+        patch.setattr(reach, "MAX_IMPLIED_DISTANCE", farthest)
         ptr, after = reduced(*csr(rows))
     before = ancestors(rows)
     for x, row in enumerate(rows):

@@ -22,8 +22,9 @@ from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.io_blocking import BlockTable, choose_block
 from einturnip.tiling.price import TilingPrices
 from einturnip.tiling.refine import blocked_classes, even_extent, fit_capacity, improved
-from einturnip.tiling.search import NEARLY, chunk_divisor, halve_extent
+from einturnip.tiling.search import chunk_divisor, halve_extent
 from einturnip.tiling.types import Partitioning
+from einturnip.tuning.search import CLOSE
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,n]\ninput B : f32[n,m]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -67,7 +68,7 @@ def test_even_tiles_are_as_many_as_asked_for_or_fewer(bound: int, count: int, st
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 2, 5]))
 def test_a_part_of_a_chunk_is_the_nearest_that_divides_it(chunk: int, extent: int, step: int) -> None:
-    parts = [n for n in range(step, chunk, step) if chunk % n == 0 and extent <= NEARLY * n and n <= NEARLY * extent]
+    parts = [n for n in range(step, chunk, step) if chunk % n == 0 and extent <= CLOSE * n and n <= CLOSE * extent]
     nearest = min((abs(n - extent) for n in parts), default=None) if extent < chunk else None
     found = chunk_divisor(chunk, extent, step)
     assert (None if found is None else abs(found - extent)) == nearest

@@ -19,13 +19,14 @@ from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import predicted_seconds
-from einturnip.planner.ranking import OP_SECONDS, min_task_seconds, predicted_cost
+from einturnip.planner.ranking import min_task_seconds, predicted_cost
 from einturnip.planner.request import GraphRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
 from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.search import Tiling, successive_tilings
+from einturnip.tuning.search import OP_SECONDS
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"

@@ -19,6 +19,7 @@ from einturnip.eingraph.rewrite import contraction_tree
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import feasible, plan
 from einturnip.planner.options import Options
+from einturnip.tuning.search import MAX_RUN_SECONDS
 
 BODIES = (
     "B[i,j] = sum[k] A[i,k] * A[k,j]\noutput B\n",
@@ -103,7 +104,7 @@ def test_what_takes_longer_than_the_bound_runs_if_it_is_forced(
     command = ["run", str(tmp_path / "p.ein"), "-i", f"A={tmp_path / 'a.npy'}", "--quiet"]
     program = et.compile(tmp_path / "p.ein")
     for seconds in (1e-12, 1e-9):  # beyond the fastest rate there is, and beyond the kernels' predicted time
-        monkeypatch.setattr(feasible, "MAX_SECONDS", seconds)
+        monkeypatch.setattr(feasible, "MAX_RUN_SECONDS", seconds)
         said = r"512 operations .* at least .* largest intermediate has 512 B; .*line 2, 'B\[i,j\] = sum"
         with pytest.raises(CapacityError, match=said):
             program(A=a)
@@ -118,7 +119,7 @@ def test_what_takes_longer_than_the_bound_runs_if_it_is_forced(
 
 def test_a_plan_that_moves_bytes_for_longer_than_the_bound_is_refused() -> None:
     graph = bound("input A : f32[n, n]\nB[i,j] = A[j,i]\noutput B\n", n=100)
-    feasible.require_planned_in_time(graph, feasible.MAX_SECONDS, Options())
+    feasible.require_planned_in_time(graph, MAX_RUN_SECONDS, Options())
     feasible.require_planned_in_time(graph, 1e9, Options(force=True))
     with pytest.raises(CapacityError, match="10,000 operations .* about 31.7 years .*line 2"):
         feasible.require_planned_in_time(graph, 1e9, Options())

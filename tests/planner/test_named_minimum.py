@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.errors import CapacityError
-from einturnip.planner.budget import READ_NBYTES, USUAL_READS, PlanSize, overhead_nbytes
+from einturnip.planner.budget import PlanSize, overhead_nbytes
 from einturnip.testing import DrawnCase, programs
+from einturnip.tuning.memory import READ_NBYTES, USUAL_READS
 from tests.robustness.programs import ENVIRONMENT
 
 CHAIN = """

@@ -12,9 +12,9 @@ from opt_einsum import paths
 
 import einturnip as et
 from einturnip.kernels.expr.space import choose_order
-from einturnip.planner.candidates import MAX_CLASS_PRICES
 from einturnip.planner.lower import PlanLowering
 from einturnip.tiling.price import TilingPrices
+from einturnip.tuning.search import MAX_CLASS_PRICES
 
 
 @pytest.fixture

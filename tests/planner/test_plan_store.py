@@ -19,6 +19,7 @@ from einturnip.api import call_cache, plan_cache
 from einturnip.caches import DamagedEntry
 from einturnip.cli.main import run as command
 from einturnip.core.errors import CapacityError
+from einturnip.core.units import MIB
 from einturnip.ir.dtypes import DType
 from einturnip.memgraph.check import check
 from einturnip.memgraph.types import MemGraph
@@ -64,7 +65,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "plans"))
-    monkeypatch.setattr(plan_store, "WORTH", 0.0)
+    monkeypatch.setattr(plan_store, "WORTH_STORING", 0.0)
     found, searched = Disk(tmp_path / "plans"), planner.Planner._search
 
     def counted(*arguments: Any) -> Any:
@@ -229,10 +230,10 @@ def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
 
 
 def test_a_plan_serves_budgets_that_it_fits_and_hardly_wastes():
-    room = plan_store.PlanningBudget(1000 * plan_store.MIB, False)
-    tight = room.nbytes - 2 * plan_store.MIB, int(room.nbytes * (1 + plan_store.MAX_UNUSED))
+    room = plan_store.PlanningBudget(1000 * MIB, False)
+    tight = room.nbytes - 2 * MIB, int(room.nbytes * (1 + plan_store.MAX_UNUSED))
     for nbytes, serves in ((996, False), (998, True), (1000, True), (1060, True), (1070, False)):
-        assert plan_store.PlanningBudget(nbytes * plan_store.MIB, False).is_served_by(*tight) == serves
+        assert plan_store.PlanningBudget(nbytes * MIB, False).is_served_by(*tight) == serves
     stated = plan_store.PlanningBudget(1000, True)
     assert stated.is_served_by(1000, 1000) and not plan_store.PlanningBudget(1001, True).is_served_by(1000, 1000)
 
@@ -367,7 +368,7 @@ def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
 
 
 def test_what_takes_longer_to_read_than_to_make_is_not_kept(disk, monkeypatch):
-    monkeypatch.setattr(plan_store, "WORTH", 1e9)
+    monkeypatch.setattr(plan_store, "WORTH_STORING", 1e9)
     et.compile(TEXT)(X=X())
     assert disk.files == []
 

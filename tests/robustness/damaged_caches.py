@@ -211,8 +211,8 @@ def main(top: Path, first: int, last: int) -> None:
         return {key: objects[key] for key in sources}
 
     code_cache._compile = compile_once
-    plan_store.WORTH = compilation.WORTH_LOADING = 0.0
-    compilation.STARTING = compilation.COMPILING = -1.0
+    plan_store.WORTH_STORING = compilation.WORTH_LOADING = 0.0
+    compilation.START_SECONDS = compilation.COMPILE_SECONDS = -1.0
     cuda_cache.nvrtc = Compiler
     stored.store(RATES, "today", "somewhere")
     work(program)

@@ -120,7 +120,7 @@ def _loads(n: int) -> Sized:
 def test_long_transfers_run_where_kernels_do_while_they_keep_a_core_busy(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, busy: float, lane: str
 ) -> None:
-    monkeypatch.setattr(thread_pool, "CPU_BOUND_FRACTION", busy)
+    monkeypatch.setattr(thread_pool, "CPU_BOUND_SHARE", busy)
     graph, names = _loads(9), list[str]()
 
     def execute(op: int) -> None:

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 import einturnip as et
 from einturnip.cli.main import cli
-from einturnip.taskgraph.accumulate import MAX_ADDITIONS, Accumulators
+from einturnip.taskgraph.accumulate import Accumulators
+from einturnip.tuning.memory import MAX_ADDITIONS
 
 
 def test_no_state_takes_too_many_things() -> None:

@@ -32,5 +32,5 @@ def test_the_least_of_all_sums_is_found_however_much_is_worked_on_at_once(rng: A
 
     least = min(map(cost, product(*map(range, sizes))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("einturnip.tiling.elimination.AT_ONCE", at_once)
+        patch.setattr("einturnip.tiling.elimination.MINIMISED_AT_ONCE", at_once)
         assert cost(tuple(minimise(problem))) == least

@@ -12,11 +12,12 @@ import pytest
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, TensorPiece
 from einturnip.ir.dtypes import F32
-from einturnip.tiling.eindecomp import MAX_GAP, _adapt, eindecomp
+from einturnip.tiling.eindecomp import _adapt, eindecomp
 from einturnip.tiling.movement import moved
 from einturnip.tiling.repeated_layers import fold_layers
 from einturnip.tiling.repeats import ReadEdges, runs
 from einturnip.tiling.symmetric_nodes import merge_symmetric
+from einturnip.tuning.search import MAX_GAP
 from tests.tiling.graphs import Terms, found, graph_of, least
 
 
@@ -79,7 +80,7 @@ def test_two_layers_are_solved_as_one(layers: int, monkeypatch: pytest.MonkeyPat
         return folded[-1]
 
     monkeypatch.setattr("einturnip.tiling.eindecomp.fold_layers", noted)
-    monkeypatch.setattr("einturnip.tiling.repeats.LONG", 2)
+    monkeypatch.setattr("einturnip.tiling.repeats.LONG_SEGMENT", 2)
     for seed in range(40):
         draw = random.Random(seed)
         graph, parts = layered(draw, layers), draw.choice([2, 3, 4, 6])

@@ -18,13 +18,7 @@ from einturnip.eingraph.rewrite.sharing import drop_dead
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node, operands_of
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-
-# Minimum of saved bytes for which a separate fused kernel is worthwhile.
-MIN_SAVED_NBYTES = 64 << 10
-
-# Labels that cannot be tiled make tiles long and thin. Past the first limit a contraction is faster with stored
-# operands, except where the stored tensor would not fit in memory; past the second limit always.
-_MAX_UNTILED, _MAX_UNTILED_OF_LARGE = 512, 1 << 14
+from einturnip.tuning.search import MAX_UNTILED, MAX_UNTILED_OF_LARGE, MIN_SAVED_NBYTES
 
 Fused = tuple[Region, tuple[int, ...]]
 
@@ -56,7 +50,7 @@ def fuse(
         if group.saved_nbytes < least or not taken.isdisjoint(changed):
             continue
         large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
-        fused = _region(interner, group, _MAX_UNTILED_OF_LARGE if large else _MAX_UNTILED)
+        fused = _region(interner, group, MAX_UNTILED_OF_LARGE if large else MAX_UNTILED)
         if fused is not None:
             taken |= changed
             last = _place(nodes, group, fused)

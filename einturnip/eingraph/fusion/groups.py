@@ -10,9 +10,7 @@ from einturnip.eingraph.fusion.split import split
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Node
 from einturnip.ir.einsum import Access, Einsum, Index
 from einturnip.ir.scalar import labels_of
-
-# Maximum of steps in a group; more would make a kernel that keeps too many values at once.
-MAX_STEPS = 24
+from einturnip.tuning.search import MAX_FUSED_STEPS
 
 LabelRef = tuple[int, int]
 Links = list[tuple[LabelRef, LabelRef]]
@@ -96,7 +94,7 @@ class GroupGrowth:
 
     def tile(self) -> bool:
         """Add all users of the seed and of tensors tiled with it; False where one cannot be fused."""
-        while len(self.members) <= MAX_STEPS and self._settle():
+        while len(self.members) <= MAX_FUSED_STEPS and self._settle():
             outer = set[int]().union(*(self._labels(k, out=True) for k in self.members))
             bound = {(k, p) for k in self.members for p in self._einsum(k).aggregated}
             self._folded = {spot for spot in bound if self.classes[spot] in outer}
@@ -125,7 +123,7 @@ class GroupGrowth:
 
     def finish(self, absorbs: bool) -> bool:
         """Add nodes computed from aggregations alone, until only one is an output; False if several are."""
-        while len(self.members) <= MAX_STEPS:
+        while len(self.members) <= MAX_FUSED_STEPS:
             leaving = [k for k in self.members if self._leaves(k)]
             outside = sorted(set[int]().union(*(self.view.users[k] for k in leaving)).difference(self.members))
             if len(leaving) == 1 and (leaving[0] in self.view.outputs or len(outside) != 1):

@@ -11,9 +11,7 @@ from einturnip.ir.einsum import Access, Einsum, labels_read, relabelled
 from einturnip.ir.laws import LawFactor, LinearTerm, deviation_factor, exponent, factors, linear
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarConst, labels_of, rewrite, slots_of, walk
-
-# Maximum number of nodes of a join after substituting the tiled maps that it reads.
-_MAX_TERM_NODES = 1000
+from einturnip.tuning.search import MAX_TERM_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ class _Terms:
             return expr
 
         term = rewrite(expr, leaf) if not self.large else expr
-        self.large = self.large or sum(1 for _ in walk(term)) > _MAX_TERM_NODES
+        self.large = self.large or sum(1 for _ in walk(term)) > MAX_TERM_NODES
         return term
 
     def _folds(self, expr: Scalar) -> frozenset[int]:

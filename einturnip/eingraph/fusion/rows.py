@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from math import prod
 
 from einturnip.eingraph.fusion.groups import (
-    MAX_STEPS,
     FusionGroup,
     GraphView,
     LabelRef,
@@ -22,9 +21,7 @@ from einturnip.eingraph.fusion.groups import (
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
-
-# Maximum size of a row in any one tensor; a longer row would leave the cache before it is read again.
-MAX_ROW_NBYTES = 256 << 10
+from einturnip.tuning.search import MAX_FUSED_STEPS, MAX_ROW_NBYTES
 
 
 def row_groups(view: GraphView) -> Iterator[FusionGroup]:
@@ -55,7 +52,7 @@ class _Rows:
 
     def grow(self) -> None:
         """Add nodes that only members read, as long as every step keeps to the rows."""
-        while len(self.members) < MAX_STEPS:
+        while len(self.members) < MAX_FUSED_STEPS:
             read = {o for k in self.members for o in self.view.operands(k)}.difference(self.members)
             if not any(self._take(o) for o in sorted(read, reverse=True)):
                 return

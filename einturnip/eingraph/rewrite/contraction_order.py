@@ -11,22 +11,19 @@ from operator import or_
 from random import Random
 
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
-from einturnip.eingraph.rewrite.optimal_order import MAX_EXHAUSTIVE, Labels, Pairs, Sizes, best, operations, steps
-
-# Minimum and maximum number of greedy orders to sample.
-MIN_SAMPLES, MAX_SAMPLES = 4, 128
-# Search budget, in operations of the product. One sampled order costs PAIR_OPERATIONS for each pair of factors with a
-# common label. The whole search may cost as much as the product itself plus FACTOR_OPERATIONS for each factor, but no
-# more than MAX_OPERATIONS. With 5e7 instead of 2e8 for each factor, chains, trees, grids and random networks of 30 to
-# 400 factors are ordered in a third of the time, with 0.2 to 1.75 times the operations; 2e7 gives up to 5 times more.
-PAIR_OPERATIONS, FACTOR_OPERATIONS, MAX_OPERATIONS = 2.5e6, 5e7, 1e11
-# Number of operations that no machine could finish: the search stops after a few samples.
-INFEASIBLE_OPERATIONS = 10**36
-# Cost of optimizing one subtree of an order.
-SUBTREE_OPERATIONS = 5e7
-# Greedy selection multiplies the size of an intermediate over_limit the limit by BEYOND_LIMIT_FACTOR. In the comparison
-# of orders, each element over_limit the limit costs SPILL_OPERATIONS operations, because it is written and read again.
-BEYOND_LIMIT_FACTOR, SPILL_OPERATIONS = 1e6, 1500
+from einturnip.eingraph.rewrite.optimal_order import Labels, Pairs, Sizes, best, operations, steps
+from einturnip.tuning.search import (
+    BEYOND_LIMIT_FACTOR,
+    FACTOR_OPERATIONS,
+    INFEASIBLE_OPERATIONS,
+    MAX_EXHAUSTIVE,
+    MAX_ORDER_OPERATIONS,
+    MAX_ORDERS,
+    MIN_ORDERS,
+    PAIR_OPERATIONS,
+    SPILL_OPERATIONS,
+    SUBTREE_OPERATIONS,
+)
 
 
 def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
@@ -111,15 +108,15 @@ def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | 
         return (
             0.0
             if found[1] > INFEASIBLE_OPERATIONS
-            else min(FACTOR_OPERATIONS * len(factors) + found[1], MAX_OPERATIONS)
+            else min(FACTOR_OPERATIONS * len(factors) + found[1], MAX_ORDER_OPERATIONS)
         )
 
     holders = Counter(label for labels in factors for label in labels)
     each = PAIR_OPERATIONS * sum(n * (n - 1) // 2 for n in holders.values())
     pairs, spent = order(None), each
     found = ranked(pairs)
-    for seed in range(1, MAX_SAMPLES):
-        if seed >= MIN_SAMPLES and spent + each > allowed():
+    for seed in range(1, MAX_ORDERS):
+        if seed >= MIN_ORDERS and spent + each > allowed():
             break
         other, spent = order(Random(seed)), spent + each
         pairs, found = min((pairs, found), (other, ranked(other)), key=lambda x: x[1])

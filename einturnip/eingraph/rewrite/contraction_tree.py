@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from einturnip.eingraph.rewrite.optimal_order import MAX_EXHAUSTIVE, Labels, Pairs, Sizes, best, operations, steps
+from einturnip.eingraph.rewrite.optimal_order import Labels, Pairs, Sizes, best, operations, steps
+from einturnip.tuning.search import MAX_EXHAUSTIVE
 
 
 def improve_order(

@@ -24,16 +24,10 @@ from einturnip.ir.scalar import (
     rewrite,
     walk,
 )
+from einturnip.tuning.search import MAX_EXTRA_OPERATORS, MAX_JOIN_NODES, MAX_READ_RATIO, MAX_SLOTS
 
-# Limits on a join; a larger one would compile slowly and run short of registers.
-_MAX_JOIN_NODES, _MAX_SLOTS = 160, 10
 _CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg", "abs", "where", "relu"}
 
-# Reading operands twice instead of storing the node pays off up to this multiple of the node's bytes.
-_MAX_READ_RATIO = 1.25
-
-# Maximum number of additional operators per point when a node is recomputed at each access of its consumer.
-_MAX_EXTRA_OPERATORS = 8
 
 # Decides whether to inline a node into its consumers, which read it in these slots.
 Judge = Callable[[Einsum, list[Einsum], list[tuple[int, ...]]], bool]
@@ -127,7 +121,7 @@ def _merged(interner: EinsumInterner, consumer: Node, number: int, node: EinsumN
     same = pattern(operands)
     slots = tuple(s for s, o in enumerate(consumer.operands) if o == number)
     growth = interner.once(_reads, (id(outer), slots), outer, slots) * (interner.once(_size, id(inner), inner) - 1)
-    if interner.once(_size, id(outer), outer) + growth > _MAX_JOIN_NODES:
+    if interner.once(_size, id(outer), outer) + growth > MAX_JOIN_NODES:
         return None
     found = interner.once(_substituted, (id(outer), id(inner), slots, same), outer, inner, slots, same)
     if found is None:
@@ -168,7 +162,7 @@ def _substituted(
 
     join, keys = rewrite(outer.join, leaf), [(key.label, rewrite(key.value, leaf)) for key in outer.keys]
     found, left = space.einsum(range(outer.n_out), outer.aggregated, join, outer.aggregation, keys)
-    if len(left) > _MAX_SLOTS or not _keeps_form(outer, found):
+    if len(left) > MAX_SLOTS or not _keeps_form(outer, found):
         return None
     return found, left
 
@@ -285,9 +279,9 @@ def _saves_storage(node: Einsum, consumers: list[Einsum], slots: list[tuple[int,
     if sum(_reads(consumer, read) for consumer, read in zip(consumers, slots, strict=True)) == 1:
         return True
     operators = sum(isinstance(e, ScalarCall) for e in walk(node.join))
-    if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > _MAX_EXTRA_OPERATORS:
+    if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > MAX_EXTRA_OPERATORS:
         return False
-    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _MAX_READ_RATIO * _nbytes(node))
+    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= MAX_READ_RATIO * _nbytes(node))
 
 
 def _is_scaled(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:

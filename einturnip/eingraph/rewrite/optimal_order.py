@@ -12,9 +12,6 @@ Labels = frozenset[int]
 Pairs = tuple[tuple[int, int], ...]
 Sizes = Mapping[int, int]
 
-# Maximum number of factors for the exhaustive search, which visits 3^n splits of subsets.
-MAX_EXHAUSTIVE = 6
-
 
 def steps(pairs: Pairs, factors: Sequence[Labels], out: Labels) -> Iterator[tuple[int, int, Labels, Labels]]:
     """Yield, for each pair, its nodes, the union of their labels, and the labels of their product.

@@ -14,11 +14,7 @@ import time
 from collections.abc import Iterator
 
 from einturnip.devices.host import blas_threads
-
-MIN_CHECK_SECONDS = 1e-3
-"""Duration of a run from which it pays to read the machine's load."""
-UNDISTURBED = 0.9
-"""Fraction of a run's wall time that its thread uses a core, at least, if no other process competes for cores."""
+from einturnip.tuning.memory import MIN_CHECK_SECONDS, UNDISTURBED_SHARE
 
 
 class BlasThreadChoice:
@@ -44,7 +40,7 @@ class BlasThreadChoice:
         begin, ran = time.perf_counter(), time.thread_time()
         with blas_threads(self.threads):
             yield
-        if time.thread_time() - ran < UNDISTURBED * (time.perf_counter() - begin):
+        if time.thread_time() - ran < UNDISTURBED_SHARE * (time.perf_counter() - begin):
             self.threads = 1
 
 

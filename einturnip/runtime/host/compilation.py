@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from einturnip.core.errors import CapacityError, RunError
-from einturnip.core.units import format_size
+from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
@@ -37,37 +37,23 @@ from einturnip.kernels.select import (
 )
 from einturnip.runtime.host.command_lists import EXECUTOR
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tuning.memory import (
+    BLAS_SAVED_SHARE,
+    CALL_SECONDS,
+    COMPILE_SECONDS,
+    EXECUTOR_USES,
+    LOAD_SECONDS,
+    MIN_SAVED_SHARE,
+    PARALLEL_SAVED_SHARE,
+    START_SECONDS,
+    WORTH_LOADING,
+)
 
-WORTH_LOADING = 0.001
-"""Planned seconds of all kernels from which compiled code is loaded from disk. Loading takes 0.1 ms per kernel."""
-STARTING, COMPILING = 0.4, 0.03
-"""Seconds to start the compiler's process, and to compile one kernel.
-
-They are paid once per machine, so the seconds saved in a run count twice, as if the run came once more.
-"""
-BLAS_SAVED_FRACTION = 0.2
-"""Seconds that machine code saves compared with BLAS, as a fraction of the product's planned seconds.
-
-Nothing for large square products, half and more for thin and transposed ones; this is a value in between.
-"""
-MIN_SAVED_FRACTION = 0.5
-"""Seconds that machine code saves compared with NumPy, at least, as a fraction of the kernel's planned seconds.
-
-NumPy reads memory more often than the cost model assumes: column sums of a 4096 x 4096 matrix take 4.2 ms, machine code
-takes 1.6 ms.
-"""
-CALL_SECONDS, LOAD_SECONDS = 3e-6, 2e-4
-"""Seconds of one kernel call from Python, and of loading a function of machine code."""
-EXECUTOR_USES = 20
-"""Factor on the seconds that the command-list executor saves: all programs on the machine use the same code."""
-PARALLEL_SAVED_FRACTION = 0.1
-"""Fraction of the kernels' seconds that dynamic division among threads saves, by shorter waits for the slowest one."""
 _MODES: dict[TaskKind, Mode] = {
     TaskKind.KERNEL: "full",
     TaskKind.ACCUMULATE: "accumulate",
     TaskKind.FINALIZE: "finalize",
 }
-MIB = 1 << 20
 
 
 def available() -> bool:
@@ -141,7 +127,7 @@ def prepare_command_lists(calls: int, runs: int = 1) -> int:
         _missed[EXECUTOR,] += runs * calls * CALL_SECONDS
         if _missed[EXECUTOR,] > LOAD_SECONDS:
             load_code([EXECUTOR])
-        if code_cache.find(EXECUTOR) is None and EXECUTOR_USES * _missed[EXECUTOR,] > STARTING + COMPILING:
+        if code_cache.find(EXECUTOR) is None and EXECUTOR_USES * _missed[EXECUTOR,] > START_SECONDS + COMPILE_SECONDS:
             prepare_code([EXECUTOR])
             _missed.pop((EXECUTOR,), None)
     return int(code_cache.find(EXECUTOR) is not None)
@@ -149,8 +135,8 @@ def prepare_command_lists(calls: int, runs: int = 1) -> int:
 
 def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
     """Return the code that saves more seconds than compiling it takes."""
-    worth = [codes for codes, seconds in saved.items() if 2 * seconds > COMPILING]
-    return worth if 2 * sum(saved[codes] for codes in worth) > STARTING + COMPILING * len(worth) else []
+    worth = [codes for codes, seconds in saved.items() if 2 * seconds > COMPILE_SECONDS]
+    return worth if 2 * sum(saved[codes] for codes in worth) > START_SECONDS + COMPILE_SECONDS * len(worth) else []
 
 
 def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, int]]:
@@ -195,14 +181,14 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...
                 continue
             by_blas = _is_by_blas(node.einsum, parts[i].tiles, mode)
             if by_blas:
-                saved = BLAS_SAVED_FRACTION * float(seconds[i])
+                saved = BLAS_SAVED_SHARE * float(seconds[i])
             else:  # the parts of a region that are not products take at least twice as long in NumPy
                 saved = float(counts[i]) * numpy_seconds(node.einsum, parts[i].tiles, machine, mode) - float(seconds[i])
-                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else MIN_SAVED_FRACTION) * float(seconds[i]))
+                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else MIN_SAVED_SHARE) * float(seconds[i]))
             before = found.get(codes, _CompilationGain(codes, 0.0, 0.0, by_blas))
             found[codes] = _CompilationGain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
     if found and machine.workers > 1:
-        saved = PARALLEL_SAVED_FRACTION * sum(gain.seconds for gain in found.values())
+        saved = PARALLEL_SAVED_SHARE * sum(gain.seconds for gain in found.values())
         found[ParallelForCode(),] = _CompilationGain((ParallelForCode(),), 0.0, saved, False)
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains

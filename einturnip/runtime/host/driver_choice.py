@@ -1,4 +1,4 @@
-"""Chooses what runs a plan on the CPU, and contains the thresholds of all drivers.
+"""Chooses what runs a plan on the CPU.
 
 A run costs the event loop about a millisecond: threads, a new arena and the state machine. Prepared ops keep all that
 between runs; their driver is the caller's thread (inline) or worker threads.
@@ -15,31 +15,18 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, OpKind
+from einturnip.tuning.memory import (
+    HANDOVER_SECONDS,
+    INLINE_ARENA_NBYTES,
+    INLINE_OPS,
+    INLINE_SECONDS,
+    PREPARED_OPS,
+    STEP_PRODUCED_NBYTES,
+)
 
 Driver: TypeAlias = Literal["inline", "threads", "event loop"]
 """inline: prepared ops in the caller's thread, in serial order. threads: prepared ops, by worker threads. event loop:
 each op is resolved when it runs; for files, spill, many ops and reproducible runs."""
-
-# Limits of a plan that one call runs inline: ops, bytes of the arena (which stays allocated between runs), planned
-# seconds on one worker.
-INLINE_OPS, INLINE_ARENA_NBYTES, INLINE_SECONDS = 64, 1 << 20, 2e-3
-PREPARED_OPS = 512
-"""Ops of a plan above which preparing them gains nothing, because their own time exceeds the fixed cost of a run."""
-STEP_PRODUCED_NBYTES = 16 << 20
-"""Bytes that a plan for repeated steps may produce in the arena to run inline."""
-HANDOVER_SECONDS = 50e-6
-"""Seconds to hand an op to another thread and to learn of its end."""
-DIVIDED_FLOPS = 4e6
-"""Operations of a product up to which waking BLAS's threads takes as long as they save."""
-SEPARATE_NBYTES = 16 << 20
-"""Bytes of an arena in which no two values share bytes, at most."""
-# Arrays from these sizes are used in place by inline plans; smaller ones are copied faster than they are looked up. A
-# step also checks whether its arrays are those of the step before.
-CALL_IN_PLACE_NBYTES, STEP_IN_PLACE_NBYTES = 1 << 15, 1 << 16
-BLOCKED_COPY_NBYTES = 1 << 20
-"""Bytes up to which a plain copy is faster than choosing blocks for ``copy_blocked``."""
-PREPARED_OP_NBYTES = 4 << 10
-"""Approximate memory of one prepared op."""
 
 
 def call_driver(graph: MemGraph) -> Driver:

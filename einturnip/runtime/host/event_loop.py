@@ -19,9 +19,7 @@ from einturnip.runtime.host.worker_pool import WorkerPool
 from einturnip.runtime.scheduler.lanes import lane_kind
 from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
-
-TICK = 0.1
-"""Seconds between checks of the stop event, and between progress reports."""
+from einturnip.tuning.memory import TICK_SECONDS
 
 
 class OpEnded(NamedTuple):
@@ -104,7 +102,7 @@ def _watch(
     """Begin a run and wait for its end; an interrupt is raised only when running ops have ended."""
     run.begin(joins)
     try:
-        while not run.over.wait(TICK):
+        while not run.over.wait(TICK_SECONDS):
             if stop is not None and stop.is_set():
                 run.fail(Interrupted("interrupted"))
             if tick is not None:
@@ -150,7 +148,7 @@ def _dispatch(
         running += len(launches)
         if running == 0:
             break
-        event = engine.wait(TICK)
+        event = engine.wait(TICK_SECONDS)
         now = engine.now()
         trace.record_idle(state, compute_slots, now - last)
         last = now
@@ -169,7 +167,7 @@ def _dispatch(
                     launches = following
         if failure is None and stop is not None and stop.is_set():
             failure, launches = Interrupted("interrupted"), []
-        if tick is not None and now - shown >= TICK:
+        if tick is not None and now - shown >= TICK_SECONDS:
             shown = now
             trace.seconds = now - begin
             tick(trace)

@@ -12,9 +12,9 @@ from einturnip.eingraph.types import EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Key
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import slots_of
+from einturnip.tuning.memory import INDEX_BUFFER_ELEMENTS
 
 SAME_REGION = -1
-_BUFFER_ELEMENTS = 8192
 
 
 def index_origin(node: EinsumNode, nodes: Sequence[Node], error: OutOfRange) -> tuple[str, tuple[str, ...]]:
@@ -67,7 +67,7 @@ def event_place(result: np.ndarray[Any, Any], is_nan: bool) -> tuple[int, ...] |
     """
     passed = 0
     blocks: Any = np.nditer(
-        result, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=_BUFFER_ELEMENTS
+        result, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=INDEX_BUFFER_ELEMENTS
     )
     for block in blocks:
         wrong = np.isnan(block) if is_nan else np.isinf(block)

@@ -23,12 +23,8 @@ from einturnip.kernels.select import Code
 from einturnip.kernels.thread_scratch import thread_scratch
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host.worker_pool import AssignedOps, WorkerPool
+from einturnip.tuning.memory import CHUNKS_PER_WORKER, MIN_CHUNK_SECONDS, POLL_SECONDS
 
-CHUNKS_PER_WORKER = 32
-"""Chunks for each worker, so that the workers end nearly together."""
-MIN_CHUNK_SECONDS = 50e-6
-"""Planned seconds of a chunk, at least."""
-_POLL_SECONDS = 20e-6  # between checks whether other threads have finished their chunks
 _PARALLEL_FOR: Code = ParallelForCode()
 
 
@@ -111,7 +107,7 @@ class _ParallelWork:
             try:
                 self._take(argument)
                 if self._shared[2] < self._count:
-                    time.sleep(_POLL_SECONDS)
+                    time.sleep(POLL_SECONDS)
             except BaseException as error:  # only an interrupt: the code above raises nothing
                 interrupt = error
         if interrupt is not None:

@@ -11,12 +11,13 @@ from einturnip.devices.host import HostArena
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
-from einturnip.runtime.host.driver_choice import BLOCKED_COPY_NBYTES, arena_nbytes
+from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.runtime.host.zero_copy import Window, ZeroCopyTiles
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.types import slices
 from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling.types import Box
+from einturnip.tuning.memory import BLOCKED_COPY_NBYTES
 
 PreparedOp: TypeAlias = Callable[[], int]
 """Executes an op; returns the floating-point flags of its kernel."""

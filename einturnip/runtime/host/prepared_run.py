@@ -23,7 +23,7 @@ from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile
 from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
-from einturnip.runtime.host.driver_choice import DIVIDED_FLOPS, INLINE_ARENA_NBYTES, produced_nbytes
+from einturnip.runtime.host.driver_choice import produced_nbytes
 from einturnip.runtime.host.event_loop import run_ops
 from einturnip.runtime.host.parallel_kernels import ParallelOps, available, max_chunks, parallel_groups
 from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
@@ -40,6 +40,7 @@ from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.policies import critical_path
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
+from einturnip.tuning.memory import DIVIDED_FLOPS, INLINE_ARENA_NBYTES
 
 _Flags: TypeAlias = int | CommandListResult | Mapping[int, int]
 """The floating-point flags of a row's op; or of each op that raised any, by its position in the row."""

@@ -12,11 +12,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.units import LINE_NBYTES
 from einturnip.memgraph.types import COMPUTE, MemGraph
-from einturnip.runtime.host.driver_choice import SEPARATE_NBYTES
-
-ALIGNMENT = 64
-"""Alignment in bytes of the values of an arena in which no two values share bytes."""
+from einturnip.tuning.memory import SEPARATE_NBYTES
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def separate_values(graph: MemGraph, is_external: Callable[[int], bool]) -> MemG
                 column[row, 1] = 0
                 continue
             if value < 0 or value not in place:
-                place[value], total = total, total + -(-nbytes // ALIGNMENT) * ALIGNMENT
+                place[value], total = total, total + -(-nbytes // LINE_NBYTES) * LINE_NBYTES
             column[row, 1] = place[value]
     if total > SEPARATE_NBYTES:
         return graph

@@ -28,16 +28,14 @@ from einturnip.runtime.host.worker_pool import AssignedOps, WorkerPool
 from einturnip.runtime.scheduler.lanes import lane_kind
 from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
-
-# Planned seconds up to which an op counts as short. The limit is higher for transfers: at these sizes they spend most
-# of their time in Python and in system calls, which do not run in parallel.
-SHORT_KERNEL_SECONDS, SHORT_TRANSFER_SECONDS = 100e-6, 400e-6
-DISK_WAIT_SECONDS = 1e-3
-"""Mean duration of transfers of one kind above which they wait for the disk and count as long, whatever was planned."""
-CPU_BOUND_FRACTION = 0.5
-"""Fraction of its duration for which a transfer uses a core, above which it is CPU-bound."""
-# Weights of the newest sample in the exponential moving averages of durations and of CPU fractions.
-_SECONDS_WEIGHT, _CPU_WEIGHT = 1 / 32, 1 / 8
+from einturnip.tuning.memory import (
+    CPU_BOUND_SHARE,
+    CPU_WEIGHT,
+    DISK_WAIT_SECONDS,
+    DURATION_WEIGHT,
+    SHORT_KERNEL_SECONDS,
+    SHORT_TRANSFER_SECONDS,
+)
 
 
 class TransferStats:
@@ -59,14 +57,14 @@ class TransferStats:
 
     def is_cpu_bound(self, op: int) -> bool:
         """Return whether transfers of the op's kind use a core for most of their duration, as kernels do."""
-        return self._cpu_fraction[self._kind[op]] >= CPU_BOUND_FRACTION
+        return self._cpu_fraction[self._kind[op]] >= CPU_BOUND_SHARE
 
     def record(self, op: int, seconds: float, cpu_seconds: float) -> None:
         """Record the duration and the CPU time of a transfer."""
         kind = self._kind[op]
-        self._mean_seconds[kind] += (seconds - self._mean_seconds[kind]) * _SECONDS_WEIGHT
+        self._mean_seconds[kind] += (seconds - self._mean_seconds[kind]) * DURATION_WEIGHT
         if seconds > DISK_WAIT_SECONDS / 10:  # the CPU time of shorter transfers is too imprecise
-            self._cpu_fraction[kind] += (cpu_seconds / seconds - self._cpu_fraction[kind]) * _CPU_WEIGHT
+            self._cpu_fraction[kind] += (cpu_seconds / seconds - self._cpu_fraction[kind]) * CPU_WEIGHT
 
 
 class ThreadPoolDriver:

@@ -11,9 +11,7 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.types import Source
-
-LATENCY = 1.0e-4
-"""Seconds that an op adds to its kernel, for waking a thread, if no transfer hides them."""
+from einturnip.tuning.memory import WAKE_SECONDS
 
 
 def zero_copy_machine(
@@ -41,7 +39,7 @@ def zero_copy_machine(
         run_latency=run,
         cold_run_latency=run,
         page_latency=run,
-        op_latency=max(machine.op_latency, LATENCY),
+        op_latency=max(machine.op_latency, WAKE_SECONDS),
         fault=0.1 * machine.fault,
     )
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import COMPUTE, MemGraph
+from einturnip.tuning.memory import ROWS_AT_ONCE
 
 Ranks: TypeAlias = Sequence[float]
 Policy: TypeAlias = Callable[[MemGraph], Ranks]
-OPS_AT_ONCE = 4096
-"""Ops whose columns are converted to Python lists at a time, which bounds the memory of the longest-path pass."""
 
 
 def critical_path(graph: MemGraph) -> Ranks:
@@ -27,10 +26,10 @@ def critical_path(graph: MemGraph) -> Ranks:
     """
     n = len(graph)
     length = array("d", bytes(8 * n))
-    for start in reversed(range(0, n, OPS_AT_ONCE)):
-        ends = graph.after_ptr[start : start + OPS_AT_ONCE + 1]
+    for start in reversed(range(0, n, ROWS_AT_ONCE)):
+        ends = graph.after_ptr[start : start + ROWS_AT_ONCE + 1]
         after, places = graph.after[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
-        seconds = graph.seconds[start : start + OPS_AT_ONCE].tolist()
+        seconds = graph.seconds[start : start + ROWS_AT_ONCE].tolist()
         for k in range(len(seconds) - 1, -1, -1):
             path = length[start + k] = length[start + k] + seconds[k]
             for p in after[places[k] : places[k + 1]]:

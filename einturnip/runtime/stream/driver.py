@@ -21,18 +21,14 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.errors import CapacityError, InternalError
-from einturnip.core.units import format_size
+from einturnip.core.units import PAGE_NBYTES, format_size
 from einturnip.devices.protocol import Device, DeviceKernelCall, Stream, StreamMark, address
 from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.runtime.host.event_loop import OpEnded, OpIssued
 from einturnip.runtime.host.executor import TransferEnds
-
-STAGED_IN, STAGED_OUT = 3, 2
-"""Transfers of the largest size for which pinned memory has space at the same time."""
-STAGING_GRANULE = 4096
-"""Alignment of transfers in pinned memory, in bytes."""
+from einturnip.tuning.memory import STAGED_IN, STAGED_OUT
 
 
 def window(devices: Sequence[Device]) -> dict[Lane, int]:
@@ -79,7 +75,7 @@ def _largest(graph: MemGraph, lane: Lane) -> int:
     ops = np.flatnonzero(mine)
     ops = ops[rows[ptr[ops], 0] != HOST]
     largest = int(near[near_ptr[ops], 2].max(initial=0))
-    return -(-largest // STAGING_GRANULE) * STAGING_GRANULE
+    return -(-largest // PAGE_NBYTES) * PAGE_NBYTES
 
 
 @dataclass(slots=True)
@@ -129,7 +125,7 @@ class StreamEngine:
         self._numbers = count()
         self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream: issued ops that have not ended
         self._last_of_unit: dict[int, int] = {}  # by unit: the last op that accumulated into it
-        self._staging = [Arena(nbytes, STAGING_GRANULE) for nbytes in staging]
+        self._staging = [Arena(nbytes, PAGE_NBYTES) for nbytes in staging]
         self._begins = [graph.host_nbytes, graph.host_nbytes + staging[0]]
         # A load passes from _to_read (waits for a buffer) through _reading (file) to a copy on its stream; a store from
         # _to_issue (waits for a buffer) through a copy on its stream to _writing (file).

@@ -19,9 +19,7 @@ from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, fixed
 from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, staging_nbytes, window
-
-PROCESS_NBYTES = 64 << 20
-"""Host memory that a run needs besides pinned memory: threads, the plan, progress, the report."""
+from einturnip.tuning.memory import STREAM_PROCESS_NBYTES
 
 
 def pinned_limit(host_memory: int | None, resident: int) -> int:
@@ -36,9 +34,9 @@ def pinned_limit(host_memory: int | None, resident: int) -> int:
     """
     if host_memory is None:
         return available_memory() // 4
-    available = host_memory - resident - PROCESS_NBYTES
+    available = host_memory - resident - STREAM_PROCESS_NBYTES
     if available <= 0:
-        needed = resident + PROCESS_NBYTES
+        needed = resident + STREAM_PROCESS_NBYTES
         raise CapacityError(
             f"the process alone takes {format_size(needed)} of host memory, and --host-memory allows "
             f"{format_size(host_memory)}",

@@ -1,0 +1,6 @@
+"""Every number that tunes a choice, in one table: ``search`` of a plan, ``memory`` and its run.
+
+A row is an assignment and what it means: ``[unit] Meaning. Basis.`` The basis is one of ``Measured``, ``Limit`` (bounds
+time, memory or size), ``Follows`` (from other numbers), or ``Chosen`` (no measurement of it is recorded). Rates of a
+machine are in cost.machine. A test writes ``docs/tuning.md`` from the rows, and finds such numbers in other packages.
+"""
