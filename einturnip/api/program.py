@@ -365,6 +365,12 @@ class Plan:
 
         return explain(self._job.planned)
 
+    def relations(self) -> list[dict[str, Any]]:
+        """Describe each tensor as a relation of tiles; equal to the JSON of ``plan --emit relation``."""
+        from einturnip.report.relations import relation_json
+
+        return list(relation_json(self._job.planned.taskgraph))
+
     @property
     def prediction(self) -> Prediction:
         """Predicted seconds, arena peak and bytes moved, and the I/O lower bound in bytes."""

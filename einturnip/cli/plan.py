@@ -27,8 +27,8 @@ MAX_CHARTED_OPS = 5000
 @options.budget
 @click.option(
     "--emit",
-    type=click.Choice(["einsum", "decomposition", "taskgraph", "memgraph", "sites"]),
-    help="The intermediate representation to show. [an overview of the plan]",
+    type=click.Choice(["einsum", "decomposition", "relation", "taskgraph", "memgraph", "sites"]),
+    help="The intermediate representation to show, or its tensor relations. [an overview of the plan]",
 )
 @click.option(
     "--format",
@@ -91,7 +91,9 @@ def command(
     if machine is not None and (emit is not None or form == "dot"):
         raise click.UsageError("--simulate shows a run as text or json; it excludes --emit and --format dot")
     if form == "dot" and emit is None:
-        raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph, memgraph or sites")
+        raise click.UsageError(
+            "--format dot needs --emit einsum, decomposition, relation, taskgraph, memgraph or sites"
+        )
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
     job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
     if machine is not None:

@@ -15,6 +15,7 @@ from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.emit import IRLevel
 from einturnip.report.notes import size, tiles_text, type_text
+from einturnip.report.relations import operators
 from einturnip.report.styled_lines import truncated
 from einturnip.report.tensor_work import nodes_of_ops
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -22,7 +23,8 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 # A drawing of more nodes is unreadable.
 MAX_NODES = 300
 _COLOURS = {"load": "lightblue", "reload": "lightblue", "store": "khaki", "offload": "khaki", "kernel": "white"}
-_COLOURS |= {"move": "lightgrey", "aggregate": "lightgrey"}
+_COLOURS |= {"move": "lightgrey", "aggregate": "lightgrey", "scan": "lightblue", "repartition": "lightgrey"}
+_COLOURS |= {"join": "white", "aggregation": "white", "union": "white"}
 
 Ints = NDArray[np.int64]
 
@@ -44,6 +46,8 @@ def emit_dot(planned: PlannedProgram, level: IRLevel) -> Iterator[str]:
     match level:
         case "einsum" | "decomposition":
             drawing = _einsums(planned, level == "decomposition")
+        case "relation":
+            drawing = _relations(planned)
         case "taskgraph":
             drawing = _tasks(planned)
         case "memgraph" | "sites":  # the ops of all sites, with a move for each transfer
@@ -118,6 +122,21 @@ def _einsums(planned: PlannedProgram, with_tiles: bool) -> DotGraph:
 
     lines = np.array([node.line for node in graph.nodes], dtype=np.int64)
     return DotGraph(len(graph.nodes), label, style, np.array(pairs, np.int64).reshape(-1, 2), lines, group_label)
+
+
+def _relations(planned: PlannedProgram) -> DotGraph:
+    found = operators(planned.taskgraph)
+    edges = np.array([(a, i) for i, o in enumerate(found) for a in o.inputs], np.int64).reshape(-1, 2)
+    words = list(dict.fromkeys(o.word for o in found))
+    groups = np.array([o.line * len(words) + words.index(o.word) for o in found], np.int64)
+
+    def group_label(i: int, n: int) -> str:
+        return f"{n:,} x {found[i].word}, line {found[i].line}"
+
+    def style(i: int) -> str:
+        return _fill(found[i].word)
+
+    return DotGraph(len(found), lambda i: found[i].text, style, edges, groups, group_label)
 
 
 def _tasks(planned: PlannedProgram) -> DotGraph:

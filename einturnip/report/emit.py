@@ -12,12 +12,13 @@ from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, TierExtent
 from einturnip.planner.planned_program import PlannedProgram
+from einturnip.report.relations import relation_json, relation_lines
 from einturnip.storage.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.movement import moved, movement
 from einturnip.tiling.types import Decomposition
 
-IRLevel: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph", "sites"]
+IRLevel: TypeAlias = Literal["einsum", "decomposition", "relation", "taskgraph", "memgraph", "sites"]
 
 Files: TypeAlias = Mapping[int, "FileTier"]
 
@@ -49,6 +50,8 @@ def emit_json(planned: PlannedProgram, level: IRLevel, program: str, files: File
             head["parts"] = max(math.prod(cut.counts) for cut in planned.decomposition.partitionings)
             head["cost_bytes"] = _cost_nbytes(planned.decomposition)
             lists = {"nodes": decomposition_nodes(planned.decomposition)}
+        case "relation":
+            lists = {"nodes": relation_json(planned.taskgraph)}
         case "taskgraph":
             lists = {"tasks": _tasks(planned.taskgraph)}
         case "memgraph":
@@ -84,6 +87,8 @@ def emit_text(planned: PlannedProgram, level: IRLevel, files: Files) -> Iterator
             yield from show(planned.graph).splitlines()
         case "decomposition":
             yield from decomposition_lines(planned.decomposition)
+        case "relation":
+            yield from relation_lines(planned.taskgraph)
         case "taskgraph":
             yield from map(_task_line, _tasks(planned.taskgraph))
         case "memgraph":

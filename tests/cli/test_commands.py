@@ -113,7 +113,7 @@ def test_plan_needs_sizes_not_data(folder, command):
     assert code == 2 and "size 'm' has no value" in err
 
 
-@pytest.mark.parametrize("floor", ["einsum", "decomposition", "taskgraph", "memgraph"])
+@pytest.mark.parametrize("floor", ["einsum", "decomposition", "relation", "taskgraph", "memgraph"])
 def test_plans_are_printed_floor_by_floor(folder, command, floor):
     arguments = ("plan", "product.ein", *FILES, "-o", "C=c.npy", "--arena", "64kB", "--emit", floor)
     code, out, err = command(*arguments, "--format", "json")
