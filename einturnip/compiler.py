@@ -17,7 +17,7 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.gc_paused import gc_paused
 from einturnip.core.resident import peak_resident_nbytes, reserved
-from einturnip.devices.choice import choose, open_devices, within
+from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
@@ -91,7 +91,7 @@ def _passes(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> Iterator[tuple[str, PlannedProgram]]:
     device = choose(options.device)
-    if device.kind == "cpu":
+    if device.kind.on_host:
         yield from Planner(request_for(graph, sources, targets, options, device)).passes()
         return
     device, arena = within(device, options.memory, options.arena)
@@ -102,7 +102,7 @@ def _passes(
     except CapacityError:
         if options.memory is None or not device.library:
             raise
-    without_library = replace(options, memory=None, arena=options.memory)  # without a workspace for cuBLAS
+    without_library = replace(options, memory=None, arena=options.memory)  # without memory for the device's libraries
     yield from Planner(request_for(graph, sources, targets, without_library, replace(device, library=0))).passes()
 
 
@@ -134,12 +134,12 @@ def execute(
         def tick(transfers: TransferEnds) -> Callable[[RunTrace], None] | None:
             return None if progress is None else ProgressReporter(memgraph, transfers, progress)
 
-        run_on = _on_host if planned.device.kind == "cpu" else _on_streams
+        run_on = _on_host if planned.device.kind.on_host else _on_streams
         transfers, trace = run_on(planned, options, host, (by_node, by_output, host.spill), tick, stop)
         require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
             sink.commit()
-        touched = host.arena.touched_nbytes() if planned.device.kind == "cpu" else None
+        touched = host.arena.touched_nbytes() if planned.device.kind.on_host else None
         if resources is None:
             host.release()
         bound = run_lower_bound(planned, sources, sinks)
@@ -194,7 +194,7 @@ def _on_streams(
     """Run a plan on the streams of one or more devices."""
     memgraph = planned.memgraph
     pinned = memgraph.host_nbytes + sum(planned.staging)
-    devices = open_devices(planned.device, memgraph.device_nbytes, pinned)
+    devices = planned.device.kind.open(planned.device, memgraph.device_nbytes, pinned)
     try:
         transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
         tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)

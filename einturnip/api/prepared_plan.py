@@ -27,7 +27,7 @@ class PreparedPlan:
     """
 
     def __init__(self, planned: PlannedProgram) -> None:
-        driver = call_driver(planned.memgraph) if planned.device.kind == "cpu" else "event loop"
+        driver = call_driver(planned.memgraph) if planned.device.kind.on_host else "event loop"
         self.is_inline, self.is_reusable = driver == "inline", driver != "event loop"
         outputs = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
         self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in outputs]

@@ -32,7 +32,7 @@ class StepPlan:
     def __init__(self, planned: PlannedProgram, options: Options) -> None:
         self.planned, self.options = planned, options
         self._runs_inline = (
-            options.device == "cpu" and step_driver(planned.memgraph, planned.machine.workers) == "inline"
+            planned.device.kind.on_host and step_driver(planned.memgraph, planned.machine.workers) == "inline"
         )
         # Ops run one at a time here, so products may use all workers; their division affects the bits.
         workers = 1 if options.reproducible else planned.machine.workers

@@ -99,7 +99,7 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     yield "memory", f"{format_size(info.available_nbytes)} free of {format_size(info.memory_nbytes)}"
     for library in info.blas:
         yield "blas", _blas(library)
-    yield from _gpus()
+    yield from _devices()
     for dtype in ("float32", "float64"):
         one_core = measure_gemm(dtype)
         all_cores = measure_gemm(dtype, n=1024, threads=info.cores)
@@ -126,19 +126,19 @@ def _peaks(cores: int) -> Iterator[tuple[str, str]]:
             yield "peaks", f"{dtype.numpy.name}: {peaks} GFLOP/s on {cores} cores"
 
 
-def _gpus() -> Iterator[tuple[str, str]]:
-    """Yield the usable GPUs, or the reason why there is none, with a remedy."""
+def _devices() -> Iterator[tuple[str, str]]:
+    """Yield the usable devices, or the reason why there are none, with a remedy."""
+    from einturnip.core.errors import DeviceError
+    from einturnip.devices import registry
     from einturnip.devices.choice import choose
-    from einturnip.devices.probe import probe
 
-    found = probe()
-    for gpu in found.gpus:
-        memory = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
-        yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {memory}"
-    if found.gpus:
-        yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
-    else:
-        yield "gpu", f"none: {found.reason()}"
+    for name in registry.names():
+        try:
+            kind = registry.find(name)
+        except DeviceError as error:
+            yield name, f"none: {error}"
+        else:
+            yield from () if kind is None else kind.findings()
     yield "", f"--device auto takes {choose('auto').name}"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from einturnip.devices.host import HostArena
-from einturnip.devices.protocol import Array, DeviceKernelCall, StreamMark
+from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.devices.protocol import Array, Device, DeviceKernelCall, StreamMark
 from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
 from einturnip.kernels.select import compile_kernel
 
@@ -112,3 +113,23 @@ class SimulatedDevice:
         self.pinned = np.empty(0, np.uint8)
         self.places.close()
         self._pinned.close()
+
+
+class SimulatedKind(DeviceKind):
+    """Simulated devices; their numbers are the seed of their delays."""
+
+    name = "sim"
+    max_devices = 1024
+
+    def reported_numbers(self, numbers: Sequence[int]) -> Sequence[int]:
+        """See DeviceKind."""
+        return range(len(numbers))
+
+    def open(self, chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
+        """See DeviceKind."""
+        seed = ",".join(map(str, chosen.numbers)) if chosen.further else chosen.number
+        streams = VirtualStreams(random_delays(seed))
+        return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, name in enumerate(chosen.names)]
+
+
+SIM = SimulatedKind()

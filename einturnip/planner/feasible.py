@@ -14,6 +14,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.process_limits import total_memory
 from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
+from einturnip.devices.registry import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
 from einturnip.planner.options import Options
 from einturnip.planner.predict import min_seconds
@@ -47,7 +48,7 @@ def require_in_time(graph: EinGraph, machine: Machine, options: Options) -> None
         return
     if not is_feasible(graph, machine):
         raise _refusal(graph, at_least=points // _rate(machine))
-    if points * SLOWEST_POINT > MAX_RUN_SECONDS and machine.compute.startswith("cpu"):
+    if points * SLOWEST_POINT > MAX_RUN_SECONDS and kind_of(machine.compute).on_host:
         seconds = min_seconds(graph, machine)
         if seconds > MAX_RUN_SECONDS:
             raise _refusal(graph, at_least=seconds)
@@ -119,7 +120,7 @@ def _spill_folder(options: Options) -> str:
 
 def _rate(machine: Machine) -> int:
     """Return the operations per second that the whole machine cannot exceed."""
-    return machine.workers * MAX_CORE_RATE if machine.compute.startswith("cpu") else MAX_DEVICE_RATE
+    return machine.workers * MAX_CORE_RATE if kind_of(machine.compute).on_host else MAX_DEVICE_RATE
 
 
 def _points(node: Node) -> int:

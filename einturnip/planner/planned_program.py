@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import DeviceChoice
+from einturnip.devices.cpu import ON_CPU
+from einturnip.devices.kind import DeviceChoice
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import Budget
@@ -32,7 +33,7 @@ class PlannedProgram:
     machine: Machine
     sources: Mapping[str, Source]
     targets: Mapping[str, str]
-    device: DeviceChoice = DeviceChoice()
+    device: DeviceChoice = ON_CPU
     staging: tuple[int, int] = (0, 0)
     capacity: int = 0
     limit: int | None = None

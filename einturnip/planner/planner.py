@@ -53,7 +53,7 @@ class Planner:
         planned = with_lower_bound(planned)
         yield "bound", planned
         _require_in_time(planned, request)
-        if request.options.check and (cached is None or request.device.kind != "cpu"):
+        if request.options.check and (cached is None or not request.device.kind.on_host):
             from einturnip.planner.check import check
 
             check(planned.graph, planned.memgraph)
@@ -106,7 +106,7 @@ def _stored(planned: PlannedProgram) -> plan_store.StoredPlan:
 
 def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
     """Return the plan for the device: it offloads to host memory while there is space."""
-    if request.device.kind == "cpu":
+    if request.device.kind.on_host:
         return replace(planned, device=request.device)
     pinned = pinned_limit(request.options.host_memory, resident_nbytes())
     memgraph, staging = with_host_tier(planned.memgraph, pinned)
@@ -116,7 +116,7 @@ def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
 def _with_actual_kernels(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
     """Return the plan with the prediction for its actual kernels, some of which NumPy runs."""
     options = request.options
-    if request.device.kind != "cpu" or options.reproducible or options.replayed is not None:
+    if not request.device.kind.on_host or options.reproducible or options.replayed is not None:
         return planned
     graph = with_numpy_kernels(planned.memgraph, planned.machine)
     if graph is planned.memgraph:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import READERS
+from einturnip.devices.registry import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
 from einturnip.runtime.host.compilation import left_to_numpy
@@ -60,7 +61,7 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     """
     touched = touched_nbytes(graph)
     graph = _with_cached_copies(graph, machine, touched)
-    if machine.compute == "cpu:0":
+    if kind_of(machine.compute).on_host:
         cores = SharedCores(machine.workers, array("d", used_cores(graph, machine).tobytes()))
         lanes = lanes_of_kinds(graph.kind)
         short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER_SECONDS)

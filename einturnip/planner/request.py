@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from einturnip.core.resident import resident_nbytes
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import DeviceChoice
 from einturnip.devices.host import available_memory, usable_cores
+from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import file_layouts
@@ -101,9 +101,7 @@ def request_for(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: DeviceChoice
 ) -> PlanRequest:
     """Return the request for a plan on a device of this machine, within the options' budget."""
-    machine, replayed = machine_here(options.workers or usable_cores()), options.replayed
-    if device.kind != "cpu":
-        machine = replace(machine, compute=device.name, workers=machine.workers * len(device.numbers))
+    machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
     memory = options.memory
     if memory is None and options.arena is None:
         memory = rounded(available_memory() // 2)
@@ -112,7 +110,7 @@ def request_for(
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
     machine = replace(machine, compiled=compiled)
-    if device.kind == "cpu" and not options.reproducible:
+    if device.kind.on_host and not options.reproducible:
         machine = zero_copy_machine(machine, graph, sources, targets)
     layouts = {name: file_layouts.layout(source) for name, source in sources.items()}
     return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)

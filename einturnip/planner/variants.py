@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from einturnip.core.errors import CapacityError
+from einturnip.devices.registry import kind_of
 from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
@@ -110,7 +111,7 @@ def _variants(request: PlanRequest, limit: int | None) -> Variants:
         products = expand_squares(unfused, EinsumInterner())
         if options.reproducible or min_seconds(products, machine) < min_seconds(unfused, machine):
             unfused = products
-    rows = machine.compute.startswith("cpu")
+    rows = kind_of(machine.compute).on_host
     fused = fuse(unfused, EinsumInterner(), limit, rows=rows) if options.fuse else unfused
     require_storable(fused, machine, options)
     return Variants(unfused, fused, limit)

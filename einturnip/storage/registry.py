@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from einturnip.core.entry_points import load, names
 from einturnip.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,21 +43,10 @@ def find(suffix: str) -> FileFormat | None:
         module, attribute = _BUILT_IN[suffix]
         found: FileFormat = getattr(import_module(f"einturnip.storage.formats.{module}"), attribute)
         return found
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=GROUP, name=suffix.removeprefix(".")):
-        try:
-            found = entry.load()
-        except Exception as error:
-            raise StoreError(
-                f"{suffix} files need {entry.value}, which an installed package registers but which fails: {error!r}"
-            ) from error
-        return found
-    return None
+    registered: FileFormat | None = load(GROUP, suffix.removeprefix("."), f"{suffix} files", StoreError)
+    return registered
 
 
 def suffixes() -> tuple[str, ...]:
     """All known suffixes, those of einturnip first."""
-    from importlib.metadata import entry_points
-
-    return (*_BUILT_IN, *(f".{entry.name}" for entry in entry_points(group=GROUP) if f".{entry.name}" not in _BUILT_IN))
+    return (*_BUILT_IN, *(f".{name}" for name in names(GROUP) if f".{name}" not in _BUILT_IN))

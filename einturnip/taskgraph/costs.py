@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from einturnip.cost.machine import Machine
+from einturnip.devices.registry import kind_of
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.select import Mode, compile_kernel, kernel_flops, planned_workspace_nbytes
+from einturnip.kernels.select import Mode, compile_kernel, kernel_flops
 from einturnip.tiling.types import Partitioning
 
 Costs = tuple[int, float, int]
@@ -16,6 +17,7 @@ class KernelCosts:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._device = kind_of(machine.compute)
         self._known: dict[tuple[object, ...], Costs] = {}
         self._tiles: dict[tuple[object, ...], Costs] = {}
         self._ragged: dict[int, list[tuple[int, int]]] = {}
@@ -59,14 +61,6 @@ class KernelCosts:
 
             extents = tuple([hi - lo for lo, hi in box])
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
-            found = self._known[key] = self._workspace(e, mode, extents), seconds, kernel_flops(e, extents, mode)
+            workspace = self._device.workspace_nbytes(e, extents, mode, self.machine.compiled)
+            found = self._known[key] = workspace, seconds, kernel_flops(e, extents, mode)
         return found
-
-    def _workspace(self, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
-        """Return the bytes of workspace on the machine's device; GPU kernels align theirs to 256 bytes."""
-        if not self.machine.compute.startswith("cuda"):
-            return planned_workspace_nbytes(e, extents, mode, self.machine.compiled)
-        from einturnip.kernels.cuda.generate import generate
-
-        nbytes = generate(e, mode).workspace_nbytes(extents)
-        return nbytes + 256 if nbytes else 0

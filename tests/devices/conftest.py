@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from einturnip import compiler
-from einturnip.devices import choice
+from einturnip.devices import registry
+from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
 from einturnip.devices.streams import VirtualStreams
@@ -32,7 +32,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
     """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []
 
-    def opened(chosen: choice.DeviceChoice, arena: int, pinned: int) -> list[Device]:
+    def opened(chosen: DeviceChoice, arena: int, pinned: int) -> list[Device]:
         pace, found = paced(delays), list[Device]()
         streams = VirtualStreams(pace)
         for k, name in enumerate(chosen.names):
@@ -43,9 +43,10 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
                 found.append(FakedDevice(name, made[-1], arena, 0 if k else pinned, chosen.library))
         return found
 
-    monkeypatch.setattr(compiler, "open_devices", opened)
-    number = 0
-    chosen = choice.DeviceChoice("sim" if kind == "sim" else "cuda", number, further=tuple(range(1, devices)))
-    monkeypatch.setattr(compiler, "choose", lambda word: choice.DeviceChoice() if word == "cpu" else chosen)
-    monkeypatch.setattr(choice, "arena_nbytes", lambda chosen: 64 << 20)
+    device = registry.find(kind)
+    assert device is not None
+    chosen = DeviceChoice(device, further=tuple(range(1, devices)))
+    monkeypatch.setattr(device, "open", opened)
+    monkeypatch.setattr(device, "choose", lambda numbers, option, word: chosen)
+    monkeypatch.setattr(device, "arena_nbytes", lambda numbers: 64 << 20)
     return made

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.devices.choice import DeviceChoice
+from einturnip.devices.choice import choose
 from einturnip.kernels.cuda.nvrtc import nvrtc
 from harness import gpu, gpu_ceilings, gpu_page
 from harness.gpu_cases import gpu_cases
@@ -20,7 +20,7 @@ from .fake_cuda import FakeCalls
 
 
 def bench(out: Path, parts: str = "abcde", seconds: float = 600.0) -> list[str]:
-    return list(gpu.run(out, "sim", DeviceChoice("sim"), parts, seconds, True))
+    return list(gpu.run(out, "sim", choose("sim"), parts, seconds, True))
 
 
 def test_every_part_runs_and_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_what_is_said(name: str, folder: Path) -> None:
     code += f"assert command({RUN}, 'cuda') not in (0, 70)\n"
     code += "import os; assert not os.path.exists('B.npy')\n"
     code += f"assert command({RUN}, 'auto', '--analyze') == 0\n"
-    code += "from einturnip.cli.doctor import _gpus\nfor line in _gpus(): print(*line)\n"
+    code += "from einturnip.cli.doctor import _devices\nfor line in _devices(): print(*line)\n"
     out, err = process(code, folder)
     np.testing.assert_array_equal(np.load(folder / "B.npy"), [0, 2, 4, 6])
     assert err.startswith("error: --device cuda: ") and why in err and "help: " in err and remedy in err

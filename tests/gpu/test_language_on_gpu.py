@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from einturnip.devices.probe import probe
+from einturnip.devices.cuda.probe import probe
 from tests.devices.test_language import run_example, run_sentence
 from tests.examples.test_examples import PROGRAMS
 from tests.language.harness import Sentence

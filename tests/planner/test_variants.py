@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import DeviceChoice
+from einturnip.devices.cpu import ON_CPU
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import variants
 from einturnip.planner.budget import Budget
@@ -28,7 +28,7 @@ CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[
 
 
 def request_of(graph: EinGraph) -> PlanRequest:
-    return PlanRequest(graph, {}, {}, Options(arena=1 << 20), DeviceChoice(), Machine(), None, {})
+    return PlanRequest(graph, {}, {}, Options(arena=1 << 20), ON_CPU, Machine(), None, {})
 
 
 def test_an_order_whose_product_is_spilled_is_taken_where_it_is_faster() -> None:

@@ -15,16 +15,9 @@ from einturnip.cli.main import cli
 from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import F64
 from einturnip.storage import open_sink, open_source, registry
+from tests.installed import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
-
-
-def _install(folder: Path, module: str, source: str, entry: str) -> None:
-    (folder / f"{module}.py").write_text(source)
-    info = folder / f"{module}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
 
 
 @pytest.fixture
@@ -32,8 +25,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """A folder with installed packages: the page's format, and one that fails."""
     (example,) = re.findall(r"```python\n# mrc_format.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (entry,) = re.findall(r'einturnip.formats"\]\n(.*?)\n', PAGE.read_text())
-    _install(tmp_path, "mrc_format", example, entry.replace('"', ""))
-    _install(tmp_path, "broken_format", "raise ImportError('no libbroken.so')\n", "broken = broken_format:BROKEN")
+    install(tmp_path, "mrc_format", example, registry.GROUP, entry.replace('"', ""))
+    broken = "raise ImportError('no libbroken.so')\n"
+    install(tmp_path, "broken_format", broken, registry.GROUP, "broken = broken_format:BROKEN")
     monkeypatch.syspath_prepend(tmp_path)
     registry.find.cache_clear()
     yield tmp_path

@@ -129,7 +129,7 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     from harness.gpu import run
 
     chosen = choose(device)
-    if chosen.kind == "cpu" or (chosen.kind == "sim" and not tiny):
+    if chosen.kind.on_host or (chosen.kind.name != "cuda" and not tiny):
         raise DeviceError(f"these benchmarks measure a GPU, and --device {device} is none. help: --tiny --device sim")
     out.mkdir(parents=True, exist_ok=True)
     for line in run(out, device, chosen, "".join(parts) or "abcde", 60 * minutes, tiny):

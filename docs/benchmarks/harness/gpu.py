@@ -17,8 +17,8 @@ import numpy as np
 
 from einturnip.api.program import compile as compile_program
 from einturnip.core.errors import EinturnipError
-from einturnip.devices.choice import DeviceChoice
-from einturnip.devices.probe import probe
+from einturnip.devices.cuda.probe import probe
+from einturnip.devices.kind import DeviceChoice
 from harness.gpu_cases import GB, GpuCase, gpu_cases
 from harness.gpu_ceilings import DriverMemory, ceilings
 from harness.gpu_page import page, told
@@ -37,7 +37,7 @@ def run(out: Path, device: str, chosen: DeviceChoice, parts: str, seconds: float
     done: Done = json.loads(file.read_text()) if file.exists() else {}
     known = done.setdefault("machine", {})
     known |= _machine(chosen, device)
-    memory = _watched(chosen, known) if chosen.kind == "cuda" else None
+    memory = _watched(chosen, known) if chosen.kind.name == "cuda" else None
     measured = done.setdefault("cases", {})
     for part in parts:
         until = time.monotonic() + seconds
@@ -85,7 +85,9 @@ def _machine(chosen: DeviceChoice, device: str) -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     gpu = (
-        next((g.name for g in probe().gpus if g.number == chosen.number), "") if chosen.kind == "cuda" else "simulated"
+        next((g.name for g in probe().gpus if g.number == chosen.number), "")
+        if chosen.kind.name == "cuda"
+        else "simulated"
     )
     return {"gpu": gpu, "device": device, "driver": probe().driver, "versions": versions, "command": typed()}
 

@@ -23,7 +23,7 @@ import numpy as np
 from einturnip.core.errors import DeviceError, InternalError, OutOfRange
 from einturnip.devices.cuda.calls import CudaCalls, CupyCalls
 from einturnip.devices.cuda.cublas import CublasProduct
-from einturnip.devices.probe import probe
+from einturnip.devices.cuda.probe import probe
 from einturnip.devices.protocol import Array, DeviceKernelCall, Stream, StreamMark, address
 from einturnip.ir.dtypes import from_numpy
 from einturnip.ir.einsum import Einsum

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from einturnip.core.diagnostics import did_you_mean
+from einturnip.devices import registry
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.scope import NameScope
 from einturnip.lang.program import EquationLabel, PlanHint, SizeExpr, SizeLiteral
 
 Kind = Literal["tile", "place", "keep", "recompute"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_DEVICE = re.compile(r"(cpu|cuda|sim)(:\d+)?")
+_DEVICE = re.compile(r"(\w+)(:\d+)?", re.ASCII)
 
 
 def hints_of(
@@ -39,7 +40,8 @@ def hints_of(
 
 def _device(scope: NameScope, hint: s.HintNode) -> str:
     device = hint.arguments[0].text
-    if not _DEVICE.fullmatch(device):
+    named = _DEVICE.fullmatch(device)
+    if named is None or not registry.is_name(named[1]):
         help_text = "write @place(cpu) or @place(cuda:0)"
         scope.error("E075", f"'{device}' is no device", hint.arguments[0].span, help_text)
     return device

@@ -1,0 +1,98 @@
+"""NVIDIA GPUs as a kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from einturnip.core.errors import DeviceError
+from einturnip.core.units import format_size
+from einturnip.devices.cuda.probe import driver, probe
+from einturnip.devices.kind import DeviceChoice, DeviceKind
+
+if TYPE_CHECKING:
+    from einturnip.devices.protocol import Device
+    from einturnip.ir.region import Space
+    from einturnip.kernels.select import Mode
+
+DEFAULT_FRACTION = 0.9
+"""Fraction of a GPU's free memory for a run without a stated budget; the CUDA context and modules need the rest."""
+CUBLAS_NBYTES = 4 * (32 << 20)
+"""cuBLAS workspace of four streams, within the GPU's budget; NVIDIA recommends this size for its newest GPUs."""
+CUBLAS_DIVISOR = 32
+"""The cuBLAS workspace is at most the budget divided by this number; cuBLAS then uses kernels that need less."""
+
+
+class CudaKind(DeviceKind):
+    """NVIDIA GPUs. With the option ``tf32``, products of f32 can round their factors to 10 bits."""
+
+    name = "cuda"
+    options = ("tf32",)
+    max_devices = 16
+
+    def choose(self, numbers: Sequence[int], option: str, word: str) -> DeviceChoice:
+        """See DeviceKind."""
+        found = probe()
+        if not found.gpus:
+            raise DeviceError(f"--device {word}: {found.reason()}")
+        named = numbers or [found.gpus[0].number]
+        if not {*named} <= {gpu.number for gpu in found.gpus}:
+            usable = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)
+            raise DeviceError(f"--device {word}: there is no such GPU. help: there are {usable}")
+        return super().choose(named, option, word)
+
+    def automatic(self) -> DeviceChoice | str:
+        """See DeviceKind."""
+        if missing := driver():  # without a driver, nothing else has to be imported
+            return missing
+        found = probe()
+        if not found.gpus:
+            return found.reason()
+        return DeviceChoice(self, found.gpus[0].number, f"{found.gpus[0].name}, the first that can be used")
+
+    def findings(self) -> Iterator[tuple[str, str]]:
+        """See DeviceKind."""
+        found = probe()
+        for gpu in found.gpus:
+            memory = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
+            yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {memory}"
+        if found.gpus:
+            yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
+        else:
+            yield "gpu", f"none: {found.reason()}"
+
+    def arena_nbytes(self, numbers: Sequence[int]) -> int:
+        """See DeviceKind."""
+        free = {gpu.number: gpu.free_nbytes for gpu in probe().gpus}
+        return int(DEFAULT_FRACTION * min(free[number] // [*numbers].count(number) for number in numbers))
+
+    def library_nbytes(self, budget: int) -> int:
+        """Return the bytes of cuBLAS's workspace."""
+        return min(CUBLAS_NBYTES, budget // CUBLAS_DIVISOR)
+
+    def workspace_nbytes(self, space: Space, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
+        """Return the bytes of workspace, which kernels of GPUs align to 256 bytes."""
+        from einturnip.kernels.cuda.generate import generate
+
+        nbytes = generate(space, mode).workspace_nbytes(extents)
+        return nbytes + 256 if nbytes else 0
+
+    def open(self, chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
+        """See DeviceKind."""
+        from einturnip.devices.cuda.device import open_cuda
+
+        found: list[Device] = []
+        try:
+            for number, name in zip(chosen.numbers, chosen.names, strict=True):
+                others = sorted({*chosen.numbers} - {number})
+                own = 0 if found else pinned
+                tf32 = chosen.option == "tf32"
+                found.append(open_cuda(number, arena, own, chosen.library, tf32, name, others))
+        except DeviceError:
+            for device in found:
+                device.close()
+            raise
+        return found
+
+
+CUDA = CudaKind()
