@@ -92,9 +92,11 @@ class Accumulators:
 
     def _total(self, key: Key, device: int) -> int:
         levels = self._levels[key][device]
-        for level in range(len(levels) - 1):
+        level = 0
+        while level + 1 < len(levels):  # a full level adds one above it
             if levels[level][1]:
                 self._move_up(key, device, level)
+            level += 1
         return levels[-1][0]
 
     def _ensure_level(self, key: Key, device: int, level: int) -> None:

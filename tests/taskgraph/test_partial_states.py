@@ -15,7 +15,7 @@ from einturnip.tuning.memory import MAX_ADDITIONS
 
 
 def test_no_state_takes_too_many_things() -> None:
-    for tiles in (1, MAX_ADDITIONS, MAX_ADDITIONS + 1, 5000):
+    for tiles in (1, MAX_ADDITIONS, MAX_ADDITIONS + 1, MAX_ADDITIONS**2 + 4, 5000):
         taken, made = Counter[int](), list[int]()
 
         def new(key: tuple[int, ...], device: int, made: list[int] = made) -> int:
@@ -36,6 +36,12 @@ def test_no_state_takes_too_many_things() -> None:
             assert max(taken.values()) <= MAX_ADDITIONS + devices - 1
             assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
             assert last in made
+
+
+def test_a_sum_whose_last_state_fills_the_levels_above_is_whole() -> None:
+    """The last tiles of 64^2 + 4 make the second level full, which adds a third."""
+    program = et.compile("input X : f64[i]\n@tile(i=1)\nY = sum[i] X[i]\noutput Y\n")
+    assert float(program(X=np.ones(MAX_ADDITIONS**2 + 4))["Y"]) == MAX_ADDITIONS**2 + 4
 
 
 def test_a_plan_of_many_tiles_is_right_and_proven(tmp_path: Path) -> None:
