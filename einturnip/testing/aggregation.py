@@ -1,39 +1,82 @@
-"""The ten aggregations over a list of values; the slack covers the effects of the order of terms."""
+"""The aggregations over a list of values; the slack covers the effects of the order of terms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
+from einturnip.ir.aggregations import MONOIDS, Combine, aggregation
+from einturnip.ir.dtypes import C128, DTYPES, F64
+from einturnip.ir.reference import evaluate_scalar
+from einturnip.ir.scalar import OperandRef, Scalar, ScalarConst
 from einturnip.testing.arithmetic import BOUND, PRECISION, BoundedValue, finite, rounded, to_dtype, unit, unknown
 from einturnip.testing.promotion import kind, numpy_dtype
+
+ADDING = frozenset(op for op, row in MONOIDS.items() if row.combine == "add")
+"""The aggregations whose state is a sum."""
+
+
+def is_rounded(op: str) -> bool:
+    """True where the result is rounded even for small integers."""
+    return MONOIDS[op].result == "inexact"
 
 
 def aggregate_values(op: str, values: Sequence[BoundedValue], source: str, result: str) -> BoundedValue:
     """``op`` over values of dtype ``source`` in flat order, as dtype ``result``."""
-    match op:
-        case "sum":
+    row = MONOIDS[op]
+    if row.lift is not None:
+        values = [_computed(row.lift, x, source) for x in values]
+    if aggregation(op, DTYPES[source]).is_mean:
+        return _mean(values, result)
+    folded, finalize = _folded(row.combine, values, result), row.finalize
+    if finalize is None or row.combine in ("log_add", "first_max", "first_min"):  # folded to the result at once
+        return folded
+    n = ScalarConst(len(values), DTYPES[result].accumulator)
+    return _computed(lambda x: finalize((x,), n), folded, result)
+
+
+def _folded(combine: Combine, values: Sequence[BoundedValue], result: str) -> BoundedValue:
+    match combine:
+        case "add":
             return _sum(values, result)
-        case "prod":
+        case "mul":
             return _product(values, result)
-        case "mean":
-            return _mean(values, result)
-        case "logsumexp":
+        case "log_add":
             return _logsumexp(values, result)
         case "max" | "min":
-            return _extreme(values, result, largest=op == "max")
-        case "argmax" | "argmin":
-            return _position(values, largest=op == "argmax")
-        case "any":
-            return _condition(values, decisive=True)
-        case "all":
-            return _condition(values, decisive=False)
+            return _extreme(values, result, largest=combine == "max")
+        case "first_max" | "first_min":
+            return _position(values, largest=combine == "first_max")
+        case "or" | "and":
+            return _condition(values, decisive=combine == "or")
+        case "pick":
+            raise KeyError(combine)
         case _:
-            raise KeyError(op)
+            assert_never(combine)
+
+
+def _computed(function: Callable[[Scalar], Scalar], x: BoundedValue, dtype: str) -> BoundedValue:
+    """An expression of one value of a dtype, computed in double precision; integers are exact."""
+    wide = DTYPES[dtype] if kind(dtype) in "iu" else C128 if kind(dtype) == "c" else F64
+    expression = function(OperandRef(0, wide))
+
+    def at(v: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return evaluate_scalar(expression, [np.asarray(v, wide.numpy)], (), ()).item()
+
+    y = at(x.v)
+    if kind(dtype) in "iu" or (
+        x.slack == 0 and finite(y) and y == int(complex(y).real) and abs(y) <= 2 ** PRECISION[dtype]
+    ):
+        return BoundedValue(y, x.slack)
+    if math.isinf(x.slack) or not finite(x.v):
+        return unknown(to_dtype(y, dtype))
+    spread = max(abs(at(x.v + side) - y) for side in (x.slack, -x.slack)) if x.slack else 0.0
+    return rounded(y, 2 * spread, dtype, BOUND[dtype])
 
 
 def _is_uncertain(values: Sequence[BoundedValue]) -> bool:

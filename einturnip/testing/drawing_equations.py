@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from einturnip.testing.aggregation import is_rounded
 from einturnip.testing.drawing_base import MOST_POINTS, Drawn
 from einturnip.testing.drawing_terms import TermDrawer
 from einturnip.testing.labels import shown_labels
@@ -144,7 +145,7 @@ class EquationDrawer(TermDrawer):
         terms = (x.term, key.term)
         if not own or not self.are_sized(plain, *terms):
             return None
-        exact = op not in ("mean", "logsumexp")
+        exact = not is_rounded(op)
         body = self.node(AggregateTerm(op, self.bounds(scope, terms, own), x.term), x, exact=exact)
         keyed = KeyedTerm(key.term, self.size_term(groups, scope))
         place = self.pick(range(len(plain) + 1))

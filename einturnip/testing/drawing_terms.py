@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS
+from einturnip.testing.aggregation import ADDING, is_rounded
 from einturnip.testing.drawing_base import MOST_POINTS, Drawn
 from einturnip.testing.drawing_calls import CallDrawer
 from einturnip.testing.functions import COMPLEX_FUNCTIONS, SMOOTH
@@ -189,12 +191,12 @@ class TermDrawer(CallDrawer):
             return x
         op = op or self.pick(self.operators(x))
         asked = None
-        if op in ("sum", "mean") and len(own) == 1 and kind(x.type.dtype) != "c":
+        if op in ADDING and len(own) == 1 and kind(x.type.dtype) != "c":
             asked = self.pick((None,) * 5 + ("f64", "f32"))
         bounds = tuple(written.get(b.label, b) for b in self.bounds(inner, (x.term,), own))
         if asked and any(b.size for b in bounds):
             asked = None
-        return self.node(AggregateTerm(op, bounds, x.term, asked), x, exact=op not in ("mean", "logsumexp"))
+        return self.node(AggregateTerm(op, bounds, x.term, asked), x, exact=not is_rounded(op))
 
     def _varying(self, inner: dict[str, int], own: list[str]) -> dict[str, BoundTerm]:
         """Possibly a loop's variable as the size of the last label, whose range is then the maximum."""
@@ -209,7 +211,7 @@ class TermDrawer(CallDrawer):
         """The aggregations that accept a term."""
         if x.type.dtype == "bool":
             return ["sum"]
-        if kind(x.type.dtype) == "c":
-            return ["sum", "prod"] + ["mean"] * (not self.exact)
-        ops = ["mean", "logsumexp"] * (not self.exact) + ["sum", "max", "min", "prod"]
-        return ops + ["argmax", "argmin"] * x.exact
+        taken = ("any",) if kind(x.type.dtype) == "c" else ("any", "real")
+        rows = [MONOIDS[op] for op in AGGREGATIONS if MONOIDS[op].values in taken]
+        rows = [row for row in rows if x.exact or row.result != "index"]
+        return [row.name for row in rows if not (self.exact and is_rounded(row.name))]

@@ -13,6 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
+from einturnip.ir.aggregations import MONOIDS
 from einturnip.testing import promotion
 from einturnip.testing.agreement import Answer, Array
 from einturnip.testing.arithmetic import BoundedValue, convert
@@ -151,7 +152,7 @@ def _scattered(
     for point in itertools.product(*map(range, extents.values())):
         hits = groups.get(point, [])
         x = fold(term, [x for _, x in hits], scope)
-        found = term.op in ("argmax", "argmin") and hits
+        found = MONOIDS[term.op].result == "index" and hits
         at[point] = x._replace(v=hits[x.v][0]) if found else x
     return tuple(extents.values()), at
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from einturnip.ir.aggregations import MONOIDS
 from einturnip.ir.functions import ELEMENTWISE
 
 Strength = Literal["strong", "soft", "python"]
@@ -132,7 +133,7 @@ def function(name: str, x: Type) -> Type:
     return Type(name_of(np.exp(np.zeros(0, numpy_dtype(x.dtype))).dtype), x.strength)
 
 
-_AGGREGATES: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min}
+_AGGREGATES: dict[str, Any] = {"wide": np.sum, "inexact": np.mean, "value": np.max}
 
 
 def aggregate(op: str, x: Type, requested: str | None) -> Type:
@@ -142,17 +143,17 @@ def aggregate(op: str, x: Type, requested: str | None) -> Type:
         TypeError: the aggregation does not accept this type.
     """
     strength: Strength = "strong" if x.strength == "strong" else "soft"
-    if op in ("any", "all"):
+    row = MONOIDS[op]
+    if row.values == "bool":
         if x.dtype != "bool":
             raise TypeError(f"{op} of {x.dtype}")
         return Type("bool", strength)
-    if kind(x.dtype) == "c" and op not in ("sum", "prod", "mean"):
+    if kind(x.dtype) == "c" and row.values == "real":
         raise TypeError(f"{op} of {x.dtype}")
     if requested is not None:
         return Type(requested)
-    if op in ("argmax", "argmin"):
+    if row.result == "index":
         return Type("i64", strength)
     if kind(x.dtype) in "fc":
         return Type(x.dtype, strength)
-    numpy_op = _AGGREGATES["mean" if op == "logsumexp" else op]
-    return Type(name_of(numpy_op(np.ones(1, numpy_dtype(x.dtype))).dtype), strength)
+    return Type(name_of(_AGGREGATES[row.result](np.ones(1, numpy_dtype(x.dtype))).dtype), strength)

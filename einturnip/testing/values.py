@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
+from einturnip.ir.aggregations import MONOIDS
 from einturnip.testing import arithmetic, promotion
-from einturnip.testing.aggregation import aggregate_values
+from einturnip.testing.aggregation import ADDING, aggregate_values
 from einturnip.testing.arithmetic import BoundedValue, convert
 from einturnip.testing.functions import apply_function
 from einturnip.testing.kinds import CASTS, type_of
@@ -295,7 +296,7 @@ def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: 
 def fold(term: AggregateTerm, values: list[BoundedValue], scope: OracleScope) -> BoundedValue:
     """The term's aggregation of the values of its body."""
     source, result = scope.type(term.body).dtype, scope.type(term).dtype
-    if term.op in ("sum", "prod", "mean", "logsumexp", "max", "min"):
+    if MONOIDS[term.op].values != "bool" and MONOIDS[term.op].result != "index":
         values = [convert(x, source, _wide(source, result)) for x in values]
     folded = aggregate_values(term.op, values, source, result)
     tangled = not all(arithmetic.finite(x.v) for x in values) and _is_regrouped(term, scope)
@@ -313,5 +314,5 @@ def _is_regrouped(term: BinaryTerm | AggregateTerm, scope: OracleScope) -> bool:
     A non-finite value may then differ: 0 * inf is nan, and (0 + 1) * inf is not.
     """
     made_by = scope.made_by(term)
-    sums, products = made_by & {"sum", "mean"}, made_by & {"*", "/"}
-    return term.op in ("sum", "mean", "*", "/") and bool(sums and products)
+    sums, products = made_by & ADDING, made_by & {"*", "/"}
+    return (term.op in ADDING or term.op in ("*", "/")) and bool(sums and products)

@@ -22,6 +22,9 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.protocol import Mode
 from einturnip.lang import compile_text, lexer
 from einturnip.lsp.glossary import GLOSSARY
+from einturnip.testing import promotion
+from einturnip.testing.aggregation import aggregate_values
+from einturnip.testing.arithmetic import BoundedValue
 from tests.gradients.harness import assert_derived, with_gradients
 from tests.kernels.cuda.emulation import Emulator, why_not
 from tests.reference.program import evaluate
@@ -177,3 +180,16 @@ def test_what_an_added_row_means() -> None:
     assert math.isinf(found["S"]) and found["R"].tolist() == [100, 100]  # squared and added in f32
     ints = et.compile("input x : i8[n]\nS = added_squares[i] x[i]\noutput S\n")(x=np.full(9, -100, np.int8))
     assert ints["S"] == 90_000 and ints["S"].dtype == np.int64
+
+
+def test_the_oracle_of_drawn_programs_takes_its_aggregations_from_the_table() -> None:
+    values = [BoundedValue(v) for v in (1.0, -2.0, 3.0)]
+    assert aggregate_values("added_squares", values, "f32", "f32") == BoundedValue(14.0)
+    assert aggregate_values("added_squares", [BoundedValue(2**62), BoundedValue(3)], "i64", "i64") == BoundedValue(9)
+    assert aggregate_values("added_squares", [BoundedValue(1.0, 0.5), *values], "f64", "f64").slack >= 1.25
+    root = aggregate_values("added_root", values, "f64", "f64")
+    assert abs(root.v - math.sqrt(14 / 3)) <= root.slack < 1e-12
+    assert promotion.aggregate("added_squares", promotion.Type("i8"), None).dtype == "i64"
+    assert promotion.aggregate("added_root", promotion.Type("u8"), None).dtype == "f64"
+    with pytest.raises(TypeError):
+        promotion.aggregate("added_squares", promotion.Type("c64"), None)
