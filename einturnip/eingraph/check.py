@@ -10,7 +10,7 @@ from einturnip.eingraph.indices import normal, span
 from einturnip.eingraph.pieces import boxes_of, visible_pieces
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.aggregations import MONOIDS
-from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, I64, DType
+from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.ir.einsum import Einsum, Index, TileSpace, labels_read
 from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS
 from einturnip.ir.region import Region
@@ -25,8 +25,6 @@ from einturnip.ir.scalar import (
     ScalarConst,
     walk,
 )
-
-_REAL_OF = {C64: F32, C128: F64}
 
 
 def check(graph: EinGraph) -> None:
@@ -204,6 +202,6 @@ def well_typed(op: str, arguments: tuple[DType, ...], result: DType) -> bool:
         return len(arguments) == (1 if op == "not" else 2) and set(arguments) == {BOOL} and result == BOOL
     if op not in FUNCTIONS or len(arguments) != 1:
         return False
-    if op in ("abs", "real", "imag") and first in _REAL_OF:
-        return result == _REAL_OF[first]
-    return result == first and (first.is_inexact or op == "neg" or ELEMENTWISE[op].keeps_integers)
+    if op == "neg":
+        return result == first
+    return result == ELEMENTWISE[op].result(first) and (first.is_inexact or ELEMENTWISE[op].keeps_integers)

@@ -11,29 +11,10 @@ Source: Kreutz-Delgado, The complex gradient operator and the CR-calculus (arXiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, DType
-from einturnip.ir.functions import ELEMENTWISE, Rule, call, number
+from einturnip.ir.dtypes import BOOL, DType
+from einturnip.ir.functions import ELEMENTWISE, ElementwiseFunction, call, compared, conjugate, number, real_part
 from einturnip.ir.scalar import Scalar, ScalarCall, ScalarConst
-from einturnip.ir.simplify import added, constant, converted, divided, negated, selected, subtracted, times
-
-_COMPLEX = {F32: C64, F64: C128}
-
-
-def compared(op: str, a: Scalar, b: Scalar) -> ScalarCall:
-    """Compare two values."""
-    return ScalarCall(op, (a, b), BOOL)
-
-
-def conjugate(expr: Scalar) -> Scalar:
-    """The complex conjugate; a real expression is returned unchanged."""
-    return call("conj", expr) if expr.dtype.kind == "c" else expr
-
-
-def real_part(expr: Scalar) -> Scalar:
-    """The real part of a complex number, in the real type of its size."""
-    return ScalarCall("real", (expr,), next(real for real, kind in _COMPLEX.items() if kind == expr.dtype))
+from einturnip.ir.simplify import added, constant, converted, divided, is_number, negated, selected, subtracted, times
 
 
 def recast(expr: Scalar, dtype: DType) -> Scalar:
@@ -46,14 +27,8 @@ def recast(expr: Scalar, dtype: DType) -> Scalar:
     return converted(expr, dtype)
 
 
-# f'(x) in terms of x and y = f(x).
-DERIVATIVES: Mapping[str, Rule] = {
-    "neg": lambda x, y: number(-1, x),
-    **{name: function.derivative for name, function in ELEMENTWISE.items() if function.derivative is not None},
-}
-
 # Operators with derivative 0 in every argument.
-FLAT = frozenset({"floor", "ceil", "round", "floordiv", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"})
+_FLAT = frozenset({"floordiv", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"})
 
 
 def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | None, ...]:
@@ -63,7 +38,7 @@ def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | Non
     """
     arguments = expr.arguments
     match expr.op:
-        case op if op in FLAT:
+        case op if op in _FLAT:
             return (None,) * len(arguments)
         case "add":
             return g, g
@@ -84,34 +59,17 @@ def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | Non
         case "where":
             zero = number(0, g)
             return None, selected(arguments[0], g, zero), selected(arguments[0], zero, g)
-        case "relu":
-            zero = number(0, g)
-            return (selected(compared("gt", arguments[0], zero), g, zero),)
-        case "abs" | "sign" | "conj" | "real" | "imag" as op:
-            return (_of_complex(op, arguments[0], value, g),)
+        case "neg":
+            return (negated(g),)
         case op:
-            return (times(g, conjugate(DERIVATIVES[op](arguments[0], value))),)
+            return (_of_function(ELEMENTWISE[op], arguments[0], value, g),)
 
 
-def _of_complex(op: str, x: Scalar, value: Scalar, g: Scalar) -> Scalar | None:
-    """Derivatives of functions that involve the conjugate, and their real counterparts."""
-    if x.dtype.kind != "c":
-        return {"abs": times(g, call("sign", x)), "sign": None, "imag": None}.get(op, g)
-    match op:
-        case "conj":
-            return conjugate(g)
-        case "real":
-            return converted(g, x.dtype)
-        case "imag":
-            return times(constant(1j, x.dtype), converted(g, x.dtype))
-        case "abs":
-            return times(converted(g, x.dtype), call("sign", x))
-        case _:  # z / |z|: only the component perpendicular to z contributes, scaled by 1 / |z|
-            size = converted(ScalarCall("abs", (x,), real_part(x).dtype), x.dtype)
-            along = converted(real_part(times(conjugate(value), g)), x.dtype)
-            across = divided(subtracted(g, times(value, along)), size)
-            zero = number(0, x)
-            return selected(compared("eq", x, zero), zero, across)
+def _of_function(function: ElementwiseFunction, x: Scalar, value: Scalar, g: Scalar) -> Scalar | None:
+    if function.adjoint is not None:
+        found = function.adjoint(x, value, g)
+        return None if is_number(found, 0) else found
+    return None if function.derivative is None else times(g, conjugate(function.derivative(x, value)))
 
 
 def _power(a: Scalar, b: Scalar, value: Scalar, g: Scalar) -> tuple[Scalar | None, Scalar | None]:
@@ -126,13 +84,9 @@ def _power(a: Scalar, b: Scalar, value: Scalar, g: Scalar) -> tuple[Scalar | Non
         slope = selected(compared("eq", b, zero), zero, slope)
     growth = times(value, call("log", a))
     if not (isinstance(a, ScalarConst) and a.value != 0):
-        rising = compared("ge", real_part(b) if b.dtype.kind == "c" else b, constant(0, _real(b.dtype)))
+        rising = compared("ge", real_part(b) if b.dtype.kind == "c" else b, constant(0, b.dtype.real))
         growth = selected(ScalarCall("and", (compared("eq", a, zero), rising), BOOL), zero, growth)
     return times(g, conjugate(slope)), times(g, conjugate(growth))
-
-
-def _real(dtype: DType) -> DType:
-    return next((real for real, kind in _COMPLEX.items() if kind == dtype), dtype)
 
 
 def _extremum(op: str, expr: ScalarCall, g: Scalar) -> tuple[Scalar, Scalar]:

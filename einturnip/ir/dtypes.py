@@ -45,6 +45,11 @@ class DType:
         return self.kind in "iu"
 
     @property
+    def real(self) -> DType:
+        """The type of the real part."""
+        return {"c64": F32, "c128": F64}.get(self.name, self)
+
+    @property
     def accumulator(self) -> DType:
         """The type in which contractions and float reductions accumulate: f32 for f16 and bf16."""
         return F32 if self.name in ("f16", "bf16") else self

@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from einturnip.ir.dtypes import BOOL
+from einturnip.ir.dtypes import BOOL, DType
 from einturnip.ir.operators import Array
 from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL, Scalar, ScalarCall, ScalarConst
-from einturnip.ir.simplify import added, constant, divided, negated, selected, subtracted, times
+from einturnip.ir.simplify import added, constant, converted, divided, negated, selected, subtracted, times
 
 Rule: TypeAlias = Callable[[Scalar, Scalar], Scalar]
+AdjointRule: TypeAlias = Callable[[Scalar, Scalar, Scalar], Scalar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +27,32 @@ class ElementwiseFunction:
     """A function of one number.
 
     ``doc``: shown by editors. ``numpy``: its meaning; float16 and bfloat16 are computed in float32. ``derivative``:
-    f'(x) from x and y = f(x); None for functions with derivative 0, or with a rule in ``ir/derivatives.py``.
-    ``is_complex``: whether it takes complex numbers. ``keeps_integers``: whether integers stay integers; else they are
-    converted to floats. ``is_cheap``: whether computing it again costs no more than reading it. ``definition``: a
-    formula in other functions, from which kernels are made. Its parts may overflow, divide by zero or be nan only where
-    the function itself is infinite or nan, because a run warns of that; branches that are not chosen count, so limit
-    their argument first, as ``_asinh`` does.
+    f'(x) from x and y = f(x). ``adjoint``: for functions that are not holomorphic, the adjoint of x from x, y and the
+    adjoint g of y, which are complex, or all real (see ``ir/derivatives.py``). Functions with neither have derivative
+    0. ``is_complex``: whether it takes complex numbers. ``is_real``: whether the result for a complex number is real.
+    ``takes_bool``: whether it takes conditions. ``keeps_integers``: whether integers stay integers; else they are
+    converted to floats. ``unchanged``: kinds of dtypes whose values are the result. ``is_cheap``: whether computing it
+    again costs no more than reading it. ``definition``: a formula in other functions, from which kernels are made. Its
+    parts may overflow, divide by zero or be nan only where the function itself is infinite or nan, because a run warns
+    of that; branches that are not chosen count, so limit their argument first, as ``_asinh`` does.
     """
 
     name: str
     doc: str
     numpy: Callable[[Array], Any]
     derivative: Rule | None = None
+    adjoint: AdjointRule | None = None
     is_complex: bool = False
+    is_real: bool = False
+    takes_bool: bool = True
     keeps_integers: bool = False
+    unchanged: str = ""
     is_cheap: bool = False
     definition: Callable[[Scalar], Scalar] | None = None
+
+    def result(self, dtype: DType) -> DType:
+        """Return the dtype of the result for an argument that need not be converted."""
+        return dtype.real if self.is_real else dtype
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -55,6 +66,21 @@ def call(op: str, *arguments: Scalar) -> ScalarCall:
 def number(value: float, like: Scalar) -> ScalarConst:
     """A constant of the dtype of an expression."""
     return constant(value, like.dtype)
+
+
+def compared(op: str, a: Scalar, b: Scalar) -> ScalarCall:
+    """Compare two values."""
+    return ScalarCall(op, (a, b), BOOL)
+
+
+def conjugate(expr: Scalar) -> Scalar:
+    """The complex conjugate; a real expression is returned unchanged."""
+    return call("conj", expr) if expr.dtype.kind == "c" else expr
+
+
+def real_part(expr: Scalar) -> Scalar:
+    """The real part of a complex number, in the real type of its size."""
+    return ScalarCall("real", (expr,), expr.dtype.real)
 
 
 def square(x: Scalar) -> Scalar:
@@ -81,7 +107,7 @@ def _at_most(x: Scalar, limit: float) -> Scalar:
 
 
 def _where_above(x: Scalar, limit: float, yes: Scalar, no: Scalar) -> Scalar:
-    return selected(ScalarCall("gt", (x, number(limit, x)), BOOL), yes, no)
+    return selected(compared("gt", x, number(limit, x)), yes, no)
 
 
 # From here on exp(-x) is too small to count beside exp(x), and 1 beside x * x, in double precision.
@@ -152,6 +178,30 @@ def _silu_derivative(x: Scalar, _: Scalar) -> Scalar:
     return times(s, added(number(1, x), times(x, one_minus(s))))
 
 
+def _relu_adjoint(x: Scalar, _: Scalar, g: Scalar) -> Scalar:
+    zero = number(0, g)
+    return selected(compared("gt", x, zero), g, zero)
+
+
+def _abs_adjoint(x: Scalar, _: Scalar, g: Scalar) -> Scalar:
+    return times(converted(g, x.dtype), call("sign", x))
+
+
+def _sign_adjoint(x: Scalar, value: Scalar, g: Scalar) -> Scalar:
+    """z / |z|: only the component perpendicular to z contributes, scaled by 1 / |z|; 0 for real numbers."""
+    zero = number(0, x)
+    if x.dtype.kind != "c":
+        return zero
+    size = converted(ScalarCall("abs", (x,), x.dtype.real), x.dtype)
+    along = converted(real_part(times(conjugate(value), g)), x.dtype)
+    across = divided(subtracted(g, times(value, along)), size)
+    return selected(compared("eq", x, zero), zero, across)
+
+
+def _imag_adjoint(x: Scalar, _: Scalar, g: Scalar) -> Scalar:
+    return times(constant(1j if x.dtype.kind == "c" else 0, x.dtype), converted(g, x.dtype))
+
+
 # --- meaning in NumPy -------------------------------------------------------------------------------------------------
 
 
@@ -195,11 +245,19 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             lambda x, y: times(number(-0.5, x), times(y, square(y))),
             is_complex=True,
         ),
-        _exact("abs", "The absolute value; of a complex number its length.", np.abs, is_complex=True),
-        _exact("sign", "-1, 0 or 1.", np.sign, is_complex=True),
-        _exact("floor", "The next whole number below.", np.floor),
-        _exact("ceil", "The next whole number above.", np.ceil),
-        _exact("round", "The nearest whole number, halves to the even one.", np.rint),
+        _exact(
+            "abs",
+            "The absolute value; of a complex number its length.",
+            np.abs,
+            adjoint=_abs_adjoint,
+            is_complex=True,
+            is_real=True,
+            unchanged="b",
+        ),
+        _exact("sign", "-1, 0 or 1.", np.sign, adjoint=_sign_adjoint, is_complex=True, takes_bool=False),
+        _exact("floor", "The next whole number below.", np.floor, unchanged="biu"),
+        _exact("ceil", "The next whole number above.", np.ceil, unchanged="biu"),
+        _exact("round", "The nearest whole number, halves to the even one.", np.rint, unchanged="biu"),
         _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), is_complex=True),
         _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), is_complex=True),
         _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), is_complex=True),
@@ -228,7 +286,7 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             definition=_atanh,
         ),
         _Row("sigmoid", "1 / (1 + exp(-x)).", _sigmoid, lambda x, y: times(y, one_minus(y))),
-        _exact("relu", "max(x, 0).", _relu),
+        _exact("relu", "max(x, 0).", _relu, adjoint=_relu_adjoint, takes_bool=False),
         _Row("silu", "x * sigmoid(x).", lambda x: x * _sigmoid(x), _silu_derivative),
         _Row("gelu", "x * (1 + erf(x / sqrt(2))) / 2.", _gelu, _gelu_derivative),
         _Row(
@@ -238,9 +296,32 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             lambda x, y: times(number(2 / math.sqrt(math.pi), x), call("exp", negated(square(x)))),
         ),
         _Row("softplus", "log(1 + exp(x)).", _softplus, lambda x, y: call("sigmoid", x)),
-        _exact("conj", "The complex conjugate.", np.conj, is_complex=True),
-        _exact("real", "The real part.", np.real, is_complex=True),
-        _exact("imag", "The imaginary part.", np.imag, is_complex=True),
+        _exact(
+            "conj",
+            "The complex conjugate.",
+            np.conj,
+            adjoint=lambda x, y, g: conjugate(g),
+            is_complex=True,
+            unchanged="biuf",
+        ),
+        _exact(
+            "real",
+            "The real part.",
+            np.real,
+            adjoint=lambda x, y, g: converted(g, x.dtype),
+            is_complex=True,
+            is_real=True,
+            unchanged="biuf",
+        ),
+        _exact(
+            "imag",
+            "The imaginary part.",
+            np.imag,
+            adjoint=_imag_adjoint,
+            is_complex=True,
+            is_real=True,
+            takes_bool=False,
+        ),
     )
 }
 FUNCTIONS = frozenset(ELEMENTWISE) | {"neg"}

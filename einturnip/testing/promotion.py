@@ -126,7 +126,7 @@ def function(name: str, x: Type) -> Type:
     """
     if x.dtype == "bool" or (kind(x.dtype) == "c" and name in _REAL_ONLY):
         raise TypeError(f"{name} of {x.dtype}")
-    if kind(x.dtype) == "c" and name in ("abs", "real", "imag"):
+    if kind(x.dtype) == "c" and name != "-" and ELEMENTWISE[name].is_real:
         return Type("f32" if x.dtype == "c64" else "f64", x.strength)
     if name in _KEEPING or kind(x.dtype) in "fc":
         return x

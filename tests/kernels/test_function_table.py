@@ -21,7 +21,7 @@ from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from .cuda.emulation import Emulator, why_not
 
 REAL = sorted(name for name in ELEMENTWISE if name not in ("conj", "real", "imag"))
-TO_REAL = ("abs", "real", "imag")
+TO_REAL = [name for name, row in ELEMENTWISE.items() if row.is_real]
 NARROWED = {C128: F64}
 # No polynomial in machine code: the kernel is NumPy's.
 BY_NUMPY = {"sin", "cos", "tan"}

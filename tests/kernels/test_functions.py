@@ -71,9 +71,8 @@ def takes(op: str, dtype: DType) -> bool:
         return op == "neg" or (op != "sign" and ELEMENTWISE[op].is_complex)
     if dtype.is_float:
         return True
-    return op in {"abs", "floor", "ceil", "round", "conj", "real", "imag"} or (
-        op in {"neg", "sign"} and dtype.is_integer
-    )
+    row = ELEMENTWISE.get(op)
+    return dtype.is_integer if row is None else row.keeps_integers and (dtype.is_integer or row.takes_bool)
 
 
 def test_every_operator_has_all_that_it_needs() -> None:

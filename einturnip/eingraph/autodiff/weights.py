@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from einturnip.eingraph.builder import LabelSpace
 from einturnip.ir.aggregations import Aggregation, aggregation
-from einturnip.ir.derivatives import compared, conjugate, recast
+from einturnip.ir.derivatives import recast
 from einturnip.ir.dtypes import I64, DType
 from einturnip.ir.einsum import Einsum
+from einturnip.ir.functions import compared, conjugate
 from einturnip.ir.scalar import Scalar, ScalarConst
 from einturnip.ir.simplify import constant, converted, divided, selected, times
 

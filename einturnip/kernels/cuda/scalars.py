@@ -10,9 +10,19 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.dtypes import BOOL, F32, F64, I64, DType, promote
+from einturnip.ir.dtypes import BOOL, F32, I64, DType, promote
 from einturnip.ir.functions import ELEMENTWISE
-from einturnip.ir.scalar import ARITHMETIC, LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from einturnip.ir.scalar import (
+    ARITHMETIC,
+    COMPARISONS,
+    LOGICAL,
+    LabelValue,
+    OperandRef,
+    Scalar,
+    ScalarCall,
+    ScalarCast,
+    ScalarConst,
+)
 from einturnip.kernels.expr.graph import NARROW, number
 
 TYPES = {
@@ -119,21 +129,17 @@ class ScalarWriter:
         common = arguments[0][1]
         for _, other in arguments[1:]:
             common = promote(common, other)
-        if op in ("and", "or", "not"):
+        if op in LOGICAL:
             common = BOOL
         elif (op in ARITHMETIC and common.kind != "c") or (op in ELEMENTWISE and not ELEMENTWISE[op].keeps_integers):
             common = dtype
         wide = F32 if common in NARROW else common
-        definition = ELEMENTWISE[op].definition if op in ELEMENTWISE else None
-        if definition is not None:
+        row = ELEMENTWISE.get(op)
+        if row is not None and row.definition is not None:
             (argument,) = arguments
-            return self._convert(self._defined(definition, self._convert(*argument, wide), wide), wide, dtype)
+            return self._convert(self._defined(row.definition, self._convert(*argument, wide), wide), wide, dtype)
         given = ", ".join(self._convert(*a, wide) for a in arguments)
-        result = wide
-        if op in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"):
-            result = BOOL
-        elif op in ("abs", "real", "imag") and wide.kind == "c":
-            result = F32 if wide.name == "c64" else F64
+        result = BOOL if op in COMPARISONS | LOGICAL else wide if row is None else row.result(wide)
         made = self._set(ctype(result), f"{_RESERVED.get(op, op)}({self.flags}, {given})")
         return self._convert(made, result, dtype)
 

@@ -259,21 +259,17 @@ def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
     Raises:
         TypeProblem: it is not defined for the argument's dtype (E041).
     """
-    dtype = a.dtype
-    if dtype.kind == "c" and not ELEMENTWISE[name].is_complex:
+    dtype, row = a.dtype, ELEMENTWISE[name]
+    if dtype.kind == "c" and not row.is_complex:
         raise _refuse(name, dtype, name_span, "take real(z), imag(z) or abs(z)")
-    if dtype == BOOL and name in ("sign", "relu", "imag"):
+    if dtype == BOOL and not row.takes_bool:
         raise _refuse(name, dtype, name_span, "cast to a number first, as in i64(x)")
-    if dtype.kind != "c":
-        if name in ("conj", "real") or (not dtype.is_inexact and name in ("floor", "ceil", "round")):
-            return a
-        if name == "imag":
-            return arithmetic("*", coerce(a, dtype, a.strength), literal(0, span), name_span, span)
-    if dtype == BOOL and name == "abs":
+    if dtype.kind in row.unchanged:
         return a
-    if dtype.is_inexact or ELEMENTWISE[name].keeps_integers:
-        result = {C64: F32, C128: F64}.get(dtype, dtype) if name in ("abs", "real", "imag") else dtype
-        return ApplyExpr(name, (settle(a),), result, a.strength, span)
+    if name == "imag" and dtype.kind != "c":
+        return arithmetic("*", coerce(a, dtype, a.strength), literal(0, span), name_span, span)
+    if dtype.is_inexact or row.keeps_integers:
+        return ApplyExpr(name, (settle(a),), row.result(dtype), a.strength, span)
     taken = F64 if a.strength != "strong" else _float_for(dtype)
     return ApplyExpr(name, (coerce(a, taken, a.strength),), taken, a.strength, span)
 
