@@ -244,7 +244,7 @@ def scheduled(pick: Pick) -> Iterator[None]:
 @cache
 def planned(name: str, **options: Any) -> PlannedProgram:
     graph, arrays = data(name)
-    with mock.patch.object(canonical, "MIN_TILE_NBYTES", 1 << 20):  # so that programs this small have many tiles
+    with mock.patch.object(canonical, "CANONICAL_MIN_NBYTES", 1 << 20):  # so that programs this small have many tiles
         return make_plan(graph, sources(arrays), {}, Options(**options))
 
 

@@ -43,7 +43,7 @@ def played(tmp_path_factory, monkeypatch):
 @pytest.fixture(params=[False, True], ids=["NumPy", "machine code"])
 def compiled(request, monkeypatch):
     """Whether whatever can be compiled is, at once."""
-    for name in ("WORTH_LOADING", "STARTING", "COMPILING") if request.param else ():
+    for name in ("WORTH_LOADING", "START_SECONDS", "COMPILE_SECONDS") if request.param else ():
         monkeypatch.setattr(compilation, name, 0.0)
     return request.param
 

@@ -29,7 +29,7 @@ if not code_cache.available():
 def runs(tmp_path_factory, monkeypatch):
     """The runs that were made ready. Whatever can be compiled is at once, and cut in parts however short it is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    for name in ("WORTH_LOADING", "STARTING", "COMPILING"):
+    for name in ("WORTH_LOADING", "START_SECONDS", "COMPILE_SECONDS"):
         monkeypatch.setattr(compilation, name, 0.0)
     monkeypatch.setattr(parallel_kernels, "MIN_CHUNK_SECONDS", 1e-9)
     made = []

@@ -26,7 +26,7 @@ def test_a_call_on_new_arrays_prepares_no_kernel(equation, monkeypatch, tmp_path
     if kind is MachineCodeKernel:
         pytest.importorskip("llvmlite")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        for name in ("WORTH_LOADING", "STARTING", "COMPILING"):
+        for name in ("WORTH_LOADING", "START_SECONDS", "COMPILE_SECONDS"):
             monkeypatch.setattr(compilation, name, 0.0)
     plan_cache.forget()
     prepared, prepare = [], kind.prepare
