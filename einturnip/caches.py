@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from einturnip.core.unfinished_files import create_file, is_temporary, remove_abandoned
+from einturnip.core.regular_files import create_file, is_temporary, remove_abandoned
 
 Piece: TypeAlias = "bytes | memoryview"
 KIB, MIB = 1 << 10, 1 << 20

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
-from einturnip.core.regular_files import open_regular
-from einturnip.core.unfinished_files import create_folder, remove_abandoned, temporary_path
+from einturnip.core.regular_files import create_folder, open_regular, remove_abandoned, temporary_path
 from einturnip.ir.dtypes import BF16
 from einturnip.lang.program import InputDef
 from einturnip.storage.formats import npy, safetensors

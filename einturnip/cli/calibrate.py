@@ -140,7 +140,7 @@ def _op_latency(folder: Path, workers: int) -> float:
     import numpy as np
 
     from einturnip.api.program import compile
-    from einturnip.core.unfinished_files import temporary_folder
+    from einturnip.core.regular_files import temporary_folder
     from einturnip.devices.stored import built_in
 
     program, shortest = compile(_TINY), float("inf")

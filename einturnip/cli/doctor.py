@@ -178,7 +178,7 @@ def _clean(folders: Iterable[str]) -> None:
     import os
 
     from einturnip.caches import CACHES
-    from einturnip.core.unfinished_files import remove_abandoned
+    from einturnip.core.regular_files import remove_abandoned
 
     removed = []
     for folder in dict.fromkeys(map(os.path.realpath, folders)):

@@ -10,7 +10,7 @@ import click
 
 from einturnip.cli import options
 from einturnip.core.errors import EinturnipError
-from einturnip.core.unfinished_files import create_file
+from einturnip.core.regular_files import create_file
 
 
 @click.command("fmt")

@@ -49,7 +49,7 @@ def run_together(
     """Run programs within one memory budget on one worker pool."""
     from einturnip.api.inputs import close_all, compile_path
     from einturnip.api.multi_program import part_names, shared_job
-    from einturnip.cli.memory_limit import MemoryLimit, require_kept
+    from einturnip.cli.planning import MemoryLimit, require_kept
     from einturnip.report.multi_program import part_reports
     from einturnip.report.summary import summarise, warning_text
 

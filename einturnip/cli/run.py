@@ -73,8 +73,7 @@ def command(
     An output with a file, given here or in the program, is written to it. For the others, shape, dtype, range and a
     checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
-    from einturnip.cli.memory_limit import MemoryLimit, require_kept
-    from einturnip.cli.planning import ProgramArguments, planned
+    from einturnip.cli.planning import MemoryLimit, ProgramArguments, planned, require_kept
     from einturnip.report.summary import summarise, warning_text
 
     outlive_reader()

@@ -44,9 +44,8 @@ class StepOptions:
 def run_steps(arguments: ProgramArguments, missing: Missing, step_options: StepOptions, quiet: bool) -> None:
     """Run the remaining steps, and write the results of the last one."""
     from einturnip.api.session import Session
-    from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.cli.outputs import output_lines
-    from einturnip.cli.planning import budget_options, scalars, targets_of
+    from einturnip.cli.planning import MemoryLimit, budget_options, require_kept, scalars, targets_of
 
     limit = MemoryLimit()
     program, folder = arguments.compiled(), arguments.path.parent

@@ -16,7 +16,7 @@ import numpy as np
 
 from einturnip.cost.machine import Machine
 from einturnip.kernels.blas.contraction_spec import ContractionSpec
-from einturnip.kernels.blas.small_products import multiplied_ns
+from einturnip.kernels.blas.matrices import multiplied_ns
 from einturnip.kernels.expr.assemble import PrimitiveStep, Register
 from einturnip.kernels.expr.primitives import copy, summed
 from einturnip.kernels.llvm.contraction import PackedContraction

@@ -11,7 +11,7 @@ from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
-from einturnip.kernels.blas.small_products import general_ns, multiplied_ns
+from einturnip.kernels.blas.matrices import general_ns, multiplied_ns
 from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
 from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.llvm.processor import scales_in_vectors

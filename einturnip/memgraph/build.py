@@ -20,11 +20,9 @@ from einturnip.core.units import LINE_NBYTES, PAGE_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import Arena, Segment
-from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits
-from einturnip.memgraph.eviction import EvictionQueue
+from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits, TaskRow, rows
+from einturnip.memgraph.eviction import EvictionQueue, join_spill_files, spill_files
 from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
-from einturnip.memgraph.spill_slots import join_spill_files, spill_files
-from einturnip.memgraph.task_rows import TaskRow, rows
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tuning.memory import LOOKAHEAD_SHARE, MAX_DEPS_PER_OP, MAX_NEIGHBOURS

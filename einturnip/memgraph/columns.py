@@ -1,9 +1,10 @@
-"""Ops as growing columns, frozen into a MemGraph."""
+"""Rows of a task graph as Python numbers, and ops as growing columns that are frozen into a MemGraph."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from einturnip.core.errors import TooLarge
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.tuning.memory import EDGES_AT_ONCE, MAX_EDGES_PER_OP, MIN_EDGES_TO_REDUCE, PAIRS_AT_ONCE
+from einturnip.tuning.memory import EDGES_AT_ONCE, MAX_EDGES_PER_OP, MIN_EDGES_TO_REDUCE, PAIRS_AT_ONCE, ROWS_AT_ONCE
 
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
@@ -210,3 +211,29 @@ def _column(a: array[int] | array[float], dtype: type) -> Any:
     out: Any = np.frombuffer(a, dtype) if len(a) else np.empty(0, dtype)
     out.flags.writeable = False
     return out
+
+
+class TaskRow(NamedTuple):
+    """A row of the task graph."""
+
+    id: int
+    kind: int
+    node: int
+    value: int
+    workspace: int
+    seconds: float
+    reads: list[int]
+
+
+def rows(tasks: TaskGraph) -> Iterator[TaskRow]:
+    """Yield the rows in order, converted in parts.
+
+    All of them at once would take more memory than the graph.
+    """
+    for start in range(0, len(tasks), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        ends = tasks.read_ptr[start : start + ROWS_AT_ONCE + 1]
+        read, places = tasks.read[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
+        columns = (tasks.kind, tasks.node, tasks.value, tasks.workspace, tasks.seconds)
+        reads = (read[a:b] for a, b in pairwise(places))
+        yield from map(TaskRow, count(start), *(c[part].tolist() for c in columns), reads)

@@ -1,13 +1,13 @@
 """Lowers tilings to plans that keep a memory limit, and finds the minimum memory of a program.
 
 The limit holds for the planning process as well as for the run. In: a tiling. Out: a ``MemGraph``, or a refusal that
-names the minimum.
+names the minimum. A plan that spills may recompute values instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,16 @@ from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
 from einturnip.eingraph.types import InputNode
-from einturnip.kernels.blas.pack_buffers import packed_nbytes
+from einturnip.kernels.blas.contraction_spec import packed_nbytes
+from einturnip.memgraph.arena import min_capacity
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import PlanLimits
-from einturnip.memgraph.min_arena import min_capacity
+from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of, trim_heap
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival
-from einturnip.planner.rematerialize import rematerialize
+from einturnip.planner.ranking import max_recomputed, predicted_cost
 from einturnip.planner.request import GraphRequest
 from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
@@ -53,7 +54,7 @@ from einturnip.tuning.memory import (
     SAFETY_FACTOR,
     SEARCH_NBYTES,
 )
-from einturnip.tuning.search import MAX_TASKS
+from einturnip.tuning.search import MAX_TASKS, MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -330,3 +331,28 @@ class _PlanSizes:
             )
             self._known[tiling.tiles] = PlanSize(tasks, read, packed=packed, counts=counts)
         return self._known[tiling.tiles]
+
+
+def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph], MemGraph]) -> MemGraph:
+    """Return the plan, or one with the same tiles in the same memory that spills less and computes more.
+
+    A recomputed value frees memory for others, which changes what is worth recomputing, so the choice is repeated for
+    the new plan.
+    """
+    cost = None
+    for _ in range(RECOMPUTING_ROUNDS):
+        if not graph.spill_nbytes or len(graph) > max_recomputed(float(graph.seconds.sum()) / machine.workers):
+            return graph
+        cost = predicted_cost(graph, machine) if cost is None else cost
+        tasks = recompute_spilled(graph, machine, MIN_RECOMPUTING_GAIN * cost)
+        if tasks is None:
+            return graph
+        try:
+            other = placed(tasks)
+        except CapacityError:
+            return graph
+        other_cost = predicted_cost(other, machine)
+        if other_cost >= cost:
+            return graph
+        graph, cost = other, other_cost
+    return graph

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from einturnip.core.resident import resident_nbytes
-from einturnip.planner import file_layouts, plan_store
+from einturnip.planner import plan_store
 from einturnip.planner.budget import Budget, fits, trim_heap
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
-from einturnip.planner.request import PlanRequest
+from einturnip.planner.request import PlanRequest, file_layouts
 from einturnip.runtime.host.compilation import require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.stream.run import pinned_limit, with_host_tier
@@ -65,7 +65,7 @@ class Planner:
     def _plan_folder(self) -> plan_store.PlanFolder | None:
         """Return the folder of cached plans of this program, files, options, machine and devices."""
         r = self._request
-        written = tuple(r.targets), tuple(file_layouts.layouts(r.graph, {}, r.targets).items())
+        written = tuple(r.targets), tuple(file_layouts(r.graph, {}, r.targets).items())
         key = tuple(r.layouts.items()), written, r.options.plan_key, len(r.device.numbers)
         return plan_store.plan_folder(r.graph, r.machine, self._budget.stated, *key)
 

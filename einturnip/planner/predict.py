@@ -17,9 +17,9 @@ from einturnip.devices.registry import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
 from einturnip.runtime.host.compilation import left_to_numpy
-from einturnip.runtime.scheduler.lanes import lanes_of_kinds
 from einturnip.runtime.scheduler.policies import Policy
 from einturnip.runtime.scheduler.report import Prediction
+from einturnip.runtime.scheduler.state_machine import lanes_of_kinds
 from einturnip.runtime.simulate.virtual_clock import SharedCores, simulate
 from einturnip.taskgraph.build import MODES
 from einturnip.tuning.memory import SHORT_TRANSFER_SECONDS

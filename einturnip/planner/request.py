@@ -12,18 +12,22 @@ from einturnip.cost.machine import Machine
 from einturnip.devices.host import available_memory, usable_cores
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
-from einturnip.eingraph.types import EinGraph
-from einturnip.planner import file_layouts
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.ir.dtypes import DType
 from einturnip.planner.budget import PlanningMemory, rounded
 from einturnip.planner.options import Options
 from einturnip.runtime.host.compilation import available, has_room
-from einturnip.runtime.host.zero_copy_pricing import zero_copy_machine
-from einturnip.storage.types import Source
+from einturnip.runtime.host.zero_copy import zero_copy_machine
+from einturnip.storage import location, registry
+from einturnip.storage.chunks.chunked_source import ChunkedSource
+from einturnip.storage.chunks.files import ChunkFiles
+from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
 
 if TYPE_CHECKING:
     from einturnip.tiling.equivalence import EquivalenceClasses
     from einturnip.tiling.search import Tiling
+
 
 Choose: TypeAlias = "Callable[[EquivalenceClasses], Tiling]"
 """Returns the one tiling of a graph to lower."""
@@ -89,7 +93,7 @@ class PlanRequest:
             graph,
             PlanningMemory(self.memory, arena, base=options.base_nbytes),
             self.machine,
-            file_layouts.layouts(graph, self.layouts, self.targets),
+            file_layouts(graph, self.layouts, self.targets),
             frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in self.targets),
             options.reproducible,
             len(self.device.numbers),
@@ -112,5 +116,40 @@ def request_for(
     machine = replace(machine, compiled=compiled)
     if device.kind.on_host and not options.reproducible:
         machine = zero_copy_machine(machine, graph, sources, targets)
-    layouts = {name: file_layouts.layout(source) for name, source in sources.items()}
+    layouts = {name: file_layout(source) for name, source in sources.items()}
     return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)
+
+
+def file_layout(source: Source) -> FileLayout:
+    """Return a source's axes from the longest stride to the contiguous one, and its chunks, if any."""
+    axes = range(len(source.shape))
+    unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
+    order = sorted(axes, key=lambda a: contiguous_nbytes(source, unit[a]) > source.dtype.itemsize)
+    if isinstance(source, ChunkedSource):
+        return FileLayout(tuple(order), source.chunks, True, source.held_nbytes)
+    return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
+
+
+def output_chunks(target: str, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Return the chunk shape of a result in ``target``; () if it is contiguous.
+
+    ``target``: a file with or without a key, or an array's name.
+    """
+    found = registry.find(location.ending(target.partition("::")[0]))
+    return () if found is None else found.output_chunks(shape, dtype)
+
+
+def file_layouts(
+    graph: EinGraph, inputs: Mapping[str, FileLayout], targets: Mapping[str, str]
+) -> dict[int, FileLayout]:
+    """Return the layouts of inputs and results by node.
+
+    ``inputs``: layouts by name; ``targets``: files of outputs by name.
+    """
+    nodes = enumerate(graph.nodes)
+    found = {i: inputs[n.name] for i, n in nodes if isinstance(n, InputNode) and n.name in inputs}
+    for name, i in graph.outputs:
+        node = graph.nodes[i]
+        if i not in found and (chunks := output_chunks(targets.get(name, ""), node.shape, node.dtype)):
+            found[i] = FileLayout(tuple(range(len(node.shape))), chunks)
+    return found

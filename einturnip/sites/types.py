@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.scheduler.lanes import lanes_of_kinds
+from einturnip.runtime.scheduler.state_machine import lanes_of_kinds
 
 Ints = NDArray[np.int64]
 

@@ -20,7 +20,7 @@ GROUP = "einturnip.formats"
 
 # suffix: (module under storage.formats, its FileFormat object)
 _BUILT_IN = {
-    ".npy": ("npy_file", "NPY"),
+    ".npy": ("npy", "NPY"),
     ".npz": ("npz", "NPZ"),
     ".safetensors": ("model_files", "SAFETENSORS"),
     ".gguf": ("model_files", "GGUF"),

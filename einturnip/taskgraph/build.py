@@ -24,8 +24,7 @@ from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
-from einturnip.tiling.file_layout import FileLayout
-from einturnip.tiling.overlapping_reads import overlapping_inputs
+from einturnip.tiling.file_layout import FileLayout, overlapping_inputs
 from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, visible_parts
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import COPIED_AT_ONCE

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import load_seconds, store_seconds
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.cost.working_set import copies_tiles
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.storage.io.page_eviction import counts_nbytes
 from einturnip.tiling.label_classes import LabelClasses
+from einturnip.tiling.types import Decomposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +91,16 @@ def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, File
             if step < classes.bounds[c]:
                 chunks[c] = step
     return replace(classes, chunks=tuple(chunks))
+
+
+def overlapping_inputs(d: Decomposition) -> frozenset[int]:
+    """Return the inputs whose parts are assembled from tiles, so that shared data is read once."""
+    found: set[int] = set()
+    for node, part in zip(d.graph.nodes, d.partitionings, strict=True):
+        if isinstance(node, EinsumNode) and not node.einsum.plain:
+            for operand in set(node.operands) - found:
+                if isinstance(d.graph.nodes[operand], InputNode):
+                    slots = [slot for slot, o in enumerate(node.operands) if o == operand]
+                    if copies_tiles(node.einsum, slots, part.tiles):
+                        found.add(operand)
+    return frozenset(found)

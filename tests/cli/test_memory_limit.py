@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from einturnip.cli import memory_limit
+from einturnip.cli import planning
 from einturnip.cli.main import run
 
 TEXT = "input A : f64[n, n]\nC[i,j] = A[i,k] * A[k,j]\noutput C\n"
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 def peaks(monkeypatch, *values: int) -> None:
     """The peaks of the process: as the command begins, and later."""
     left = list(values)
-    monkeypatch.setattr(memory_limit, "peak_resident_nbytes", lambda: left.pop(0) if len(left) > 1 else left[0])
+    monkeypatch.setattr(planning, "peak_resident_nbytes", lambda: left.pop(0) if len(left) > 1 else left[0])
 
 
 ONE = ["run", "p.ein", "-i", "A=a.npy", "-o", "C=c.npy"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from einturnip import caches
 from einturnip.caches import CACHES, KERNELS, PLANS, DamagedEntry, ForeignEntry
-from einturnip.core.unfinished_files import is_temporary, temporary_path
+from einturnip.core.regular_files import is_temporary, temporary_path
 
 ROOT = os.geteuid() == 0
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import einturnip as et
 from einturnip import caches
 from einturnip.cli.doctor import command
-from einturnip.core.unfinished_files import create_file, create_folder, is_temporary, remove_abandoned, temporary_path
+from einturnip.core.regular_files import create_file, create_folder, is_temporary, remove_abandoned, temporary_path
 from einturnip.ir.dtypes import F64
 from einturnip.storage import open_sink
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from einturnip.core.canonical import canonical_text
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.code_cache import canonical_text
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from tests.kernels.test_native_kernels import EQUATIONS, FLOATING, einsum_of
 from tests.kernels.test_rows import PROGRAMS, native, region_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from einturnip.core.unfinished_files import temporary_path
+from einturnip.core.regular_files import temporary_path
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum

@@ -12,7 +12,7 @@ from einturnip.core.units import MIB
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.kernels.blas.pack_buffers import packed_nbytes
+from einturnip.kernels.blas.contraction_spec import packed_nbytes
 from einturnip.tuning.memory import THREAD_NBYTES
 from tests.robustness.programs import ENVIRONMENT
 

@@ -11,13 +11,13 @@ from einturnip.core import package_data
 from einturnip.lang.lexer import LexToken, tokenize
 from einturnip.lang.syntax import tables
 from einturnip.lang.syntax.chunks import BlockToken, StatementChunk, statements
-from einturnip.lang.syntax.lalr import Automaton, Unexpected
+from einturnip.lang.syntax.lalr import FILE, Automaton, Unexpected, load_tables
 from einturnip.lang.syntax.tree_builder import TreeBuilder
 from tests.lang.test_format import MESSY, TIDY
 from tests.lang.test_show import PROGRAM
 
 LARK = Lark(package_data.text("grammar", "ein.lark"), parser="lalr", lexer="basic", transformer=TreeBuilder())
-AUTOMATON = Automaton(tables.load(), TreeBuilder())
+AUTOMATON = Automaton(load_tables(), TreeBuilder())
 
 
 def every(chunks: Sequence[StatementChunk]) -> Iterator[list[LexToken]]:
@@ -55,10 +55,10 @@ def ours(tokens: Sequence[LexToken]) -> object:
 
 
 def test_the_tables_that_are_shipped_are_those_of_the_grammar() -> None:
-    grammar, shipped = package_data.text("grammar", "ein.lark"), package_data.text("grammar", tables.FILE)
+    grammar, shipped = package_data.text("grammar", "ein.lark"), package_data.text("grammar", FILE)
     assert shipped == tables.text(tables.generate(grammar)), "run: python -m einturnip.lang.syntax.tables"
     other = tables.generate(grammar.replace("_IMPORT import", "_IMPORT _FROM import") + "%declare _FROM\n")
-    assert other != tables.load()
+    assert other != load_tables()
 
 
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))

@@ -16,10 +16,10 @@ from einturnip.eingraph.build.program import build as build_graph
 from einturnip.lang import compile_text
 from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
+from einturnip.memgraph.arena import min_capacity as exact_least
 from einturnip.memgraph.build import build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.columns import PlanLimits
-from einturnip.memgraph.min_arena import min_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks

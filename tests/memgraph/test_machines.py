@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from einturnip.memgraph.arena import FREE, Arena, Segment
-from einturnip.memgraph.spill_slots import SpillSlots
+from einturnip.memgraph.eviction import SpillSlots
 
 GRANULE = 64
 sizes = st.integers(1, 12).map(lambda n: n * GRANULE)

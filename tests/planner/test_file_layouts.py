@@ -10,7 +10,7 @@ import pytest
 import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.ir.dtypes import F32
-from einturnip.planner import file_layouts
+from einturnip.planner import request
 from einturnip.storage.formats.zarr_output import _metadata
 from einturnip.tiling.file_layout import FileLayout
 
@@ -44,9 +44,9 @@ def test_layouts_are_those_of_inputs_and_of_results_in_chunks() -> None:
     places = dict(graph.outputs)
     given, chunks = FileLayout((1, 0)), FileLayout((0, 1), (CHUNK, CHUNK))
     x = next(i for i, node in enumerate(graph.nodes) if getattr(node, "name", "") == "X")
-    found = file_layouts.layouts(graph, {"X": given}, {"Z": "some.dir/z.ZARR/", "S": "s.npy"})
+    found = request.file_layouts(graph, {"X": given}, {"Z": "some.dir/z.ZARR/", "S": "s.npy"})
     assert found == {x: given, places["Z"]: chunks}
-    assert file_layouts.layouts(graph, {}, {"Z": "Z"}) == {}
+    assert request.file_layouts(graph, {}, {"Z": "Z"}) == {}
 
 
 def test_writing_is_priced_by_the_chunks_that_a_tile_lies_in() -> None:

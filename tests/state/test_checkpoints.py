@@ -21,7 +21,7 @@ import einturnip as et
 from einturnip.api import checkpoints
 from einturnip.cli.main import run as command
 from einturnip.core.errors import StoreError
-from einturnip.core.unfinished_files import temporary_path
+from einturnip.core.regular_files import temporary_path
 from einturnip.ir.dtypes import DTYPES
 from einturnip.storage.arrays import array_source
 
@@ -209,7 +209,7 @@ def test_one_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) -> N
 
 
 def test_one_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
-    from einturnip.core.unfinished_files import create_folder
+    from einturnip.core.regular_files import create_folder
 
     held, path = create_folder(str(tmp_path / "step-000000009"))
     try:

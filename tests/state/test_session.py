@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api.session import Session
 from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.unfinished_files import temporary_path
+from einturnip.core.regular_files import temporary_path
 from einturnip.storage.arrays import ArraySink
 
 TURN = """state A : f64[n, n]

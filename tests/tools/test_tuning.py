@@ -23,8 +23,7 @@ ROW = re.compile(r"\[([^\]]+)\] (.+)\. (Measured|Limit|Follows|Chosen)(: .+)?\."
 # Numbers that tune nothing, by kind.
 MARKS = {  # of what is absent, free, apart or infinite, and of the kinds of memory
     "memgraph/arena.py": {"FREE"},
-    "memgraph/eviction.py": {"NEVER"},
-    "memgraph/spill_slots.py": {"SPACING"},
+    "memgraph/eviction.py": {"NEVER", "SPACING"},
     "memgraph/types.py": {"HOST", "COMPUTE", "DISK", "FILES"},
     "planner/candidates.py": {"UNLIMITED"},
     "runtime/host/index_origin.py": {"SAME_REGION"},

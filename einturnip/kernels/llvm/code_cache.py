@@ -10,13 +10,13 @@ import platform
 import struct
 import sys
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from einturnip.caches import KERNELS, DamagedEntry
-from einturnip.core.canonical import canonical_text
 from einturnip.core.package_data import source_version
 from einturnip.kernels.llvm import compiler, elf
 from einturnip.kernels.llvm.command_list import CommandListExecutor, command_list_ir
@@ -29,6 +29,30 @@ from einturnip.kernels.llvm.peak import PeakLoop, peak_function
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.llvm.scatter import scatter_function
 from einturnip.kernels.llvm.take_rows import RowTakeCode, take_rows_ir
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+def canonical_text(value: Any) -> str:
+    """Return a text that is the same for equal values, and differs for all others.
+
+    ``value``: dataclasses of plain data, tuples, lists and frozensets, nested.
+
+    Raises:
+        TypeError: it contains an object of another class.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return repr(value)
+    if kind in (tuple, list):
+        return f"({','.join([canonical_text(v) for v in value])})"
+    if kind is frozenset:
+        return f"{{{','.join(sorted(map(canonical_text, value)))}}}"
+    if is_dataclass(value):
+        values = [canonical_text(getattr(value, f.name)) for f in fields(value) if f.compare]
+        return f"{kind.__name__}({','.join(values)})"
+    raise TypeError(f"a {kind.__name__} has no canonical text")
+
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from einturnip.core import package_data
 from einturnip.lang.lexer import LexToken
-from einturnip.lang.syntax.tables import END, Tables
 
+FILE = "ein.tables.json"
+END = "$END"
 _ACCEPT = -1
+
+Tables: TypeAlias = Mapping[str, Any]
+"""``start`` and ``end``: numbers of states. ``states[n]``: by symbol, the state after it, or ``[rule]`` to reduce.
+``rules``: see ``tables._rule``."""
+
+
+def load_tables() -> Tables:
+    """Load the shipped tables."""
+    tables: Tables = json.loads(package_data.text("grammar", FILE))
+    return tables
 
 
 class Unexpected(Exception):

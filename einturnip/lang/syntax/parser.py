@@ -12,9 +12,8 @@ from einturnip.lang.diagnose import syntax_errors
 from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
 from einturnip.lang.lexer import LexToken, tokenize
 from einturnip.lang.source_text import normalize_newlines
-from einturnip.lang.syntax import tables
 from einturnip.lang.syntax.chunks import OUTSIDE, BlockToken, StatementChunk, statements
-from einturnip.lang.syntax.lalr import Automaton, Unexpected
+from einturnip.lang.syntax.lalr import Automaton, Unexpected, load_tables
 from einturnip.lang.syntax.tree_builder import Return, TreeBuilder, TreeError
 from einturnip.lang.syntax_tree import Declaration, SyntaxTree
 
@@ -126,4 +125,4 @@ class _Parser:
 @lru_cache(maxsize=1)
 def _automaton() -> Automaton:
     """The parser."""
-    return Automaton(tables.load(), TreeBuilder())
+    return Automaton(load_tables(), TreeBuilder())

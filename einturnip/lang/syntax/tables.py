@@ -7,22 +7,10 @@ checks that the file is up to date.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from einturnip.core import package_data
-
-FILE = "ein.tables.json"
-END = "$END"
-Tables: TypeAlias = Mapping[str, Any]
-"""``start`` and ``end``: numbers of states. ``states[n]``: by symbol, the state after it, or ``[rule]`` to reduce.
-``rules``: see ``_rule``."""
-
-
-def load() -> Tables:
-    """Load the shipped tables."""
-    tables: Tables = json.loads(package_data.text("grammar", FILE))
-    return tables
+from einturnip.lang.syntax.lalr import FILE, Tables
 
 
 def generate(grammar: str) -> Tables:

@@ -16,8 +16,7 @@ from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host.thread_pool import ThreadPoolDriver, TransferStats
 from einturnip.runtime.host.worker_pool import WorkerPool
-from einturnip.runtime.scheduler.lanes import lane_kind
-from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState
+from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState, lane_kind
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import TICK_SECONDS
 

@@ -8,15 +8,18 @@ an output array, it writes it there, and the store copies nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import splits_aggregation
-from einturnip.eingraph.types import EinsumNode
+from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import from_numpy
+from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.select import Mode, compile_kernel
@@ -25,6 +28,7 @@ from einturnip.memgraph.views import Array
 from einturnip.storage.arrays import ArraySource, array_sink, array_source
 from einturnip.storage.types import Sink, Source, slices
 from einturnip.tiling.types import Box
+from einturnip.tuning.memory import WAKE_SECONDS
 
 Window: TypeAlias = tuple[int, tuple[Any, ...]]
 """A region of a caller's array: the array's tier and the index."""
@@ -195,3 +199,43 @@ def _is_matrix(window: Array) -> bool:
 def _is_disjoint(number: int, arrays: Mapping[int, Array]) -> bool:
     """Return whether no other array can share memory with this one."""
     return not any(np.may_share_memory(arrays[number], a) for n, a in arrays.items() if n != number)
+
+
+def zero_copy_machine(
+    machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str]
+) -> Machine:
+    """Return the machine with nearly free transfers, if the graph reads and writes only arrays.
+
+    With free transfers the planner chooses tiles just small enough to balance the workers. Graphs with matrix products
+    by BLAS keep the rates of files, which lead to smaller tiles whose panels fit the cache.
+
+    ``targets``: by output, its file; an output that goes to an array has its own name.
+    """
+    arrays = all(isinstance(source, ArraySource) for source in sources.values())
+    if not arrays or any(target != name for name, target in targets.items()):
+        return machine
+    if not machine.compiled and _has_product(graph):
+        return machine
+    rate, run = 10 * machine.memory_bandwidth, 1e-3 * machine.run_latency
+    return replace(
+        machine,
+        read_bandwidth=rate,
+        cached_bandwidth=rate,
+        near_bandwidth=rate,
+        write_bandwidth=rate,
+        run_latency=run,
+        cold_run_latency=run,
+        page_latency=run,
+        op_latency=max(machine.op_latency, WAKE_SECONDS),
+        fault=0.1 * machine.fault,
+    )
+
+
+def _has_product(graph: EinGraph) -> bool:
+    """Return whether any node is a matrix-matrix product.
+
+    A matrix-vector product uses each element of the matrix only once.
+    """
+    einsums = (node.einsum for node in graph.nodes if isinstance(node, EinsumNode))
+    products = (contraction(e) for e in einsums if isinstance(e, Einsum))
+    return any(c is not None and c.m and c.n and c.k for c in products)

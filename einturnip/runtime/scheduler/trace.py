@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.memgraph.types import Lane
-from einturnip.runtime.scheduler.lanes import lane_kind
 from einturnip.runtime.scheduler.report import Timeline
-from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.state_machine import SchedulerState, lane_kind
 
 
 def _single(column: NDArray[Any]) -> memoryview[Any]:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.runtime.scheduler.lanes import lanes, lanes_of_kinds
 from einturnip.runtime.scheduler.policies import Policy, Ranks
-from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.state_machine import SchedulerState, lanes, lanes_of_kinds
 
 Flags = NDArray[np.bool_]
 

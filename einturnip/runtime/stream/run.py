@@ -13,9 +13,8 @@ from einturnip.memgraph.spill_placement import keep_on_host
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.host.event_loop import drive
 from einturnip.runtime.host.executor import TransferEnds
-from einturnip.runtime.scheduler.lanes import lanes
 from einturnip.runtime.scheduler.policies import Ranks
-from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.state_machine import SchedulerState, lanes
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, fixed
 from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, staging_nbytes, window

@@ -1,4 +1,4 @@
-"""Reads and writes the header of a ``.npy`` array.
+"""Files of one array, ``.npy``: a header, then elements that are read and written in place.
 
 Source: NumPy Enhancement Proposal 1 and ``numpy.lib.format`` (versions 1.0, 2.0 and 3.0).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,11 @@ import numpy as np
 
 from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import BF16, DType, from_numpy
+from einturnip.storage.file_format import FileFormat
+from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.layout import StridedLayout, c_layout, f_layout
+from einturnip.storage.location import closed_on_error
+from einturnip.storage.outputs.sinks import FileSkeleton, Tensors
 
 MAGIC = b"\x93NUMPY"
 _HEADER_LIMIT = 64 << 10  # numpy.load reads 10,000 bytes unless allow_pickle is set
@@ -140,3 +145,35 @@ def _looks_like(start: bytes) -> str:
     if start[:1] == b"\x80":
         return "; it looks like a pickle, which is refused: load it and np.save the array"
     return ""
+
+
+class NpyFormat(FileFormat):
+    """``.npy``, the format of ``numpy.save``."""
+
+    has_keys = False
+
+    def source(self, path: str, key: str | None, name: str) -> FileSource:
+        """Open the array."""
+        with closed_on_error(path) as (fd, size):
+            try:
+                header = read_header(lambda offset, nbytes: os.pread(fd, nbytes, offset), path)
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+            layout = npy_layout(header, 0)
+            needed = layout.offset + layout.nbytes
+            if size < needed:
+                raise StoreError(
+                    f"{path}: is truncated: {header.dtype.name}{list(header.shape)} needs {needed} bytes, the file has "
+                    f"{size}; copy it or save it again"
+                )
+            return FileSource(path, path, fd, layout, header.dtype, header.swapped)
+
+    def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
+        """The header, then the elements."""
+        ((key, (shape, dtype)),) = tensors.items()
+        header = make_header(shape, dtype, path)
+        nbytes = len(header) + math.prod(shape) * dtype.itemsize
+        return FileSkeleton(((0, header),), {key: len(header)}, nbytes)
+
+
+NPY = NpyFormat()

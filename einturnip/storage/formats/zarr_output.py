@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
-from einturnip.core.unfinished_files import create_folder, remove_abandoned, temporary_path
+from einturnip.core.regular_files import create_folder, remove_abandoned, temporary_path
 from einturnip.ir.dtypes import DType
 from einturnip.storage.chunks.chunked_source import pieces
 from einturnip.storage.formats.zarr_metadata import MARKS

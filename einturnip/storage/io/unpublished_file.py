@@ -9,7 +9,7 @@ import stat
 import tempfile
 
 from einturnip.core.errors import BindError, StoreError
-from einturnip.core.unfinished_files import create_file, lock, remove_abandoned, temporary_path
+from einturnip.core.regular_files import create_file, lock, remove_abandoned, temporary_path
 from einturnip.storage.io.pages import drop
 
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
