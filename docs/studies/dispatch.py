@@ -16,7 +16,7 @@ import numpy as np
 from einturnip.cost.described_machines import DescribedMachine, described
 from einturnip.memgraph.types import Lane
 from einturnip.runtime.simulate.dispatch import DISPATCHERS
-from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of
+from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of, slots_of
 from einturnip.runtime.simulate.virtual_clock import run
 from offload_policies import DefaultPolicy, MemoryBudgets, place
 from policies import Workload, workload
@@ -35,7 +35,7 @@ def measured(
     budget = int(work.peak * share)
     graph = place(work.tasks(budget), machine, MemoryBudgets(budget, machine.memory["host"]), DefaultPolicy())
     names, lanes = lanes_of(graph, machine)
-    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    slots = slots_of(names, machine)
     of = lanes.tolist()
     ways = {name: DISPATCHERS[name](graph, of, slots, 0) for name in WAYS}
     kernels = float(graph.seconds[lanes == Lane.COMPUTE].sum()) / machine.workers

@@ -97,7 +97,7 @@ def command(
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
     job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
     if machine is not None:
-        simulate.show(job.planned.memgraph, machine, jitter, seed, form)
+        simulate.show(job.planned.memgraph, machine, budget["policy"], jitter, seed, form)
         return
     if emit is not None:
         _emit(job, emit, form, program_name(program))

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from einturnip.runtime.simulate.simulator import Simulation
 
 
+DISPATCH_OF = {"critical-path": "free"}
+"""Dispatch orders of the simulator whose name is not that of the run's policy."""
+
+
 def options(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a simulation, for the verb ``plan``."""
     for option in (
@@ -27,18 +31,18 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
             "--simulate",
             "machine",
             metavar="MACHINE",
-            help="Run the plan on a virtual clock: host, p100, h200, nvlink8, gh200, or a .toml file of that form.",
+            help="Run the plan on a virtual clock: host, p100, nvlink8, …, or a .toml file of that form.",
         ),
     ):
         function = option(function)
     return function
 
 
-def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> None:
-    """Simulate a plan under every dispatch policy, and report what workers wait for.
+def show(graph: MemGraph, machine: str, policy: str, jitter: float, seed: int, form: str) -> None:
+    """Simulate a plan under every dispatch policy, and report what workers wait for under ``policy``.
 
     Raises:
-        BindError: there is no such machine.
+        BindError: there is no such machine, or it has too few devices.
     """
     from einturnip.cost.described_machines import described
     from einturnip.runtime.simulate.dispatch import DISPATCHERS
@@ -50,11 +54,12 @@ def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> 
     ready = priced(graph, target)
     runs = {name: simulate_on(ready, target, dispatcher, noise) for name, dispatcher in DISPATCHERS.items()}
     if form == "json":
-        found = {"machine": target.name, "jitter": jitter, "seed": seed}
+        found = {"machine": target.name, "devices": graph.devices, "policy": policy, "jitter": jitter, "seed": seed}
         click.echo(json.dumps(found | {"dispatch": {name: _plain(ran) for name, ran in runs.items()}}, indent=1))
         return
-    click.echo(f"simulated on {target.title}, {len(graph):,} ops, jitter {jitter:g}, seed {seed}")
-    for line in _lines(runs):
+    devices = f" ({graph.devices} of {target.devices} devices)" if target.devices > 1 else ""
+    click.echo(f"simulated on {target.title}{devices}, {len(graph):,} ops, jitter {jitter:g}, seed {seed}")
+    for line in _lines(runs, DISPATCH_OF.get(policy, policy)):
         click.echo(line)
 
 
@@ -63,18 +68,18 @@ def _plain(ran: Simulation) -> dict[str, Any]:
     return {"seconds": ran.makespan, "computing": ran.busy, "links": links, "stalls": ran.stalls}
 
 
-def _lines(runs: dict[str, Simulation]) -> list[str]:
+def _lines(runs: dict[str, Simulation], policy: str) -> list[str]:
     from einturnip.core.units import format_seconds, format_size
 
-    free = runs["free"]
-    slots = free.busy + sum(free.stalls.values())
-    waits = [f"{t / slots:.0%} waiting for {cause}" for cause, t in free.stalls.items() if cause != "idle" and slots]
-    idle = f"{free.stalls['idle'] / slots:.0%} idle" if slots else ""
+    ran = runs[policy]
+    slots = ran.busy + sum(ran.stalls.values())
+    waits = [f"{t / slots:.0%} waiting for {cause}" for cause, t in ran.stalls.items() if cause != "idle" and slots]
+    idle = f"{ran.stalls['idle'] / slots:.0%} idle" if slots else ""
     lines = [
-        f"time      {format_seconds(free.makespan)} in free order",
-        f"busy      {', '.join([f'{free.busy / slots:.0%} computing' if slots else 'nothing', *waits, idle])}",
+        f"time      {format_seconds(ran.makespan)} in {policy} order",
+        f"busy      {', '.join([f'{ran.busy / slots:.0%} computing' if slots else 'nothing', *waits, idle])}",
     ]
-    for name, (nbytes, busy) in free.links.items():
-        lines.append(f"link      {name} {format_size(nbytes)}, busy {busy / free.makespan:.0%}")
-    others = [f"{name} {format_seconds(ran.makespan)}" for name, ran in runs.items() if name != "free"]
+    for name, (nbytes, busy) in ran.links.items():
+        lines.append(f"link      {name} {format_size(nbytes)}, busy {busy / ran.makespan:.0%}")
+    others = [f"{name} {format_seconds(other.makespan)}" for name, other in runs.items() if name != policy]
     return [*lines, f"dispatch  {', '.join(others)}"]

@@ -13,6 +13,7 @@ from einturnip.core.package_data import folder
 from einturnip.core.regular_files import read_regular
 
 MEMORIES = ("device", "host", "disk")
+PEER_LINK = "device->device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class DescribedMachine:
 
     ``inputs``: the memory of the inputs. ``kernels``: None if the plan's own predictions for a host apply. ``workers``:
     number of concurrent kernels. Transfers over one link follow one another; those over different links overlap.
+    Rates, memories and workers are those of one of ``devices`` equal devices, which receive from each other over
+    ``device->device``. Each has links of its own, except to the memories in ``shared``.
     """
 
     name: str
@@ -55,6 +58,8 @@ class DescribedMachine:
     memory: dict[str, int]
     links: dict[str, MachineLink]
     inputs: str
+    devices: int = 1
+    shared: frozenset[str] = frozenset()
 
     def link(self, source: str, target: str) -> MachineLink:
         """Return the link from one memory to another."""
@@ -90,7 +95,11 @@ def _read(path: Path) -> DescribedMachine:
         memory = {name: int(table["memory"][name]) for name in MEMORIES}
         kernels = KernelRates(**table["kernels"]) if "kernels" in table else None
         workers = int(table.get("workers", 1))
-        return DescribedMachine(path.stem, table["title"], workers, kernels, memory, links, table["inputs"])
+        devices, shared = int(table.get("devices", 1)), frozenset(table.get("shared", ()))
+        if devices > 1 and PEER_LINK not in links:
+            raise ValueError(f"{devices} devices without the link {PEER_LINK}")
+        title, inputs = table["title"], table["inputs"]
+        return DescribedMachine(path.stem, title, workers, kernels, memory, links, inputs, devices, shared)
     except OSError as error:
         raise BindError(f"{path.name} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:

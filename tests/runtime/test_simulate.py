@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import einturnip as et
 from einturnip.cli.plan import command as plan
 from einturnip.core.errors import BindError
 from einturnip.cost.described_machines import described, machine_names
@@ -53,6 +54,44 @@ def test_every_dispatch_runs_all_in_a_legal_order(
     assert total == pytest.approx(found.makespan * target.workers)
 
 
+def on_devices(devices: int) -> MemGraph:
+    text = "input A : f32[n, m]\ninput B : f32[m, p]\nC[i,k] = A[i,j] * B[j,k]\ns[i] = sum[k] C[i,k]\noutput C, s\n"
+    device = "sim:" + ",".join(map(str, range(devices)))
+    plan = et.compile(text).plan(dims={"n": 256, "m": 256, "p": 256}, arena="128KiB", workers=1, device=device)
+    return plan._job.planned.memgraph
+
+
+@pytest.mark.parametrize("dispatcher", sorted(DISPATCHERS))
+@pytest.mark.parametrize("machine", ["nvlink8", "ethernet10"])
+def test_each_device_has_its_own_kernels_and_links(machine: str, dispatcher: str) -> None:
+    target, graph = described(machine), on_devices(3)
+    graph = priced(graph, target)
+    found = simulate_on(graph, target, DISPATCHERS[dispatcher])
+    begin, end = np.array(found.ran.begin), np.array(found.ran.end)
+    assert sorted(found.ran.order) == list(range(len(graph)))
+    assert all(end[p] <= begin[op.id] for op in graph for p in op.after)
+    links, lanes = lanes_of(graph, target)
+    between, device = graph.between_devices(), graph.op_devices()
+    assert between.any() and {links[lane] for lane in lanes[between]} == {"device->device"}
+    for lane in range(len(links)):
+        mine = np.flatnonzero(lanes == lane)[np.argsort(begin[lanes == lane], kind="stable")]
+        assert (end[mine[:-1]] <= begin[mine[1:]] + 1e-15).all()
+        assert len(set(device[mine].tolist())) == 1
+    assert found.links["device->device"][0] == graph.read[graph.read_ptr[:-1][between], 2].sum()
+    assert found.busy + sum(found.stalls.values()) == pytest.approx(3 * found.makespan)
+
+
+def test_equal_work_on_devices_takes_an_equal_share_of_the_time() -> None:
+    target = described("nvlink8")
+    one, two = (simulate_on(priced(on_devices(n), target), target).busy for n in (2, 4))
+    assert two == pytest.approx(one, rel=0.05)
+
+
+def test_a_machine_with_fewer_devices_is_refused() -> None:
+    with pytest.raises(BindError, match="the plan is for 3 devices; p100 has 1"):
+        priced(on_devices(3), described("p100"))
+
+
 @given(names)
 def test_in_fixed_order_each_lane_begins_its_ops_as_planned(name: str) -> None:
     graph = ready(name)
@@ -92,7 +131,8 @@ def test_a_chain_on_one_link_takes_what_its_parts_take() -> None:
 
 
 def test_machines_are_read_and_unknown_ones_refused() -> None:
-    assert {"host", "p100", "h200", "nvlink8", "gh200"} <= set(machine_names())
+    names = {"host", "p100", "h200", "gh200", "nvlink8", "a100x8", "v100x8", "rtx4090x8", "ethernet10", "ethernet100"}
+    assert names == set(machine_names())
     for name in machine_names():
         machine = described(name)
         assert machine.link(machine.inputs, "device").bandwidth > 0 and machine.memory["device"] > 0
@@ -112,3 +152,15 @@ def test_the_command_line_simulates_a_plan(tmp_path: Path) -> None:
     links = found[0]["dispatch"]["free"]["links"]
     assert links["device->host"]["bytes"] >= 600 * 600 * 4
     assert CliRunner().invoke(plan, [*command, "--emit", "memgraph"]).exit_code == 2
+
+
+def test_the_command_line_simulates_sites_and_the_policy(tmp_path: Path) -> None:
+    program = tmp_path / "product.ein"
+    program.write_text("input A : f32[n, n]\nC[i,k] = A[i,j] * A[j,k]\noutput C\n")
+    command = [str(program), "--dim", "n=512", "--arena", "400kB", "--sites", "4", "--simulate"]
+    text = CliRunner().invoke(plan, [*command, "nvlink8", "--policy", "fixed"]).output
+    assert text.startswith("simulated on eight H100, NVLink 4 (4 of 8 devices)") and "in fixed order" in text
+    found = json.loads(CliRunner().invoke(plan, [*command, "a100x8", "--format", "json"]).output)
+    assert found["devices"] == 4 and found["dispatch"]["free"]["links"]["device->device"]["bytes"] > 0
+    refused = CliRunner().invoke(plan, [*command, "p100"])
+    assert refused.exit_code == 1 and "the plan is for 4 devices; p100 has 1" in str(refused.exception)

@@ -18,10 +18,10 @@ from einturnip.core.errors import CapacityError
 from einturnip.cost.described_machines import DescribedMachine
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import build
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.runtime.simulate.dispatch import free_order
 from einturnip.runtime.simulate.machine_prices import priced
-from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of
+from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of, slots_of
 from einturnip.runtime.simulate.virtual_clock import run
 from offload_policies import AccessTrace, DefaultPolicy, place_trace
 from offload_policies.placement import Stay
@@ -178,7 +178,7 @@ def _sides(trace: AccessTrace) -> Iterator[list[bool]]:
 def makespan_on(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise | None = None) -> float:
     """The makespan of ``simulate_on`` in free order, without its other results."""
     names, lanes = lanes_of(graph, machine)
-    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    slots = slots_of(names, machine)
     of = lanes.tolist()
     dispatch = free_order(graph, of, slots, 0)
     seconds = graph.seconds if noise is None else noise.applied(graph)

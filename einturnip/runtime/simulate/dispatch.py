@@ -53,18 +53,20 @@ def double_buffered(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: i
     A load that the serial order places earlier than that waits for the kernel before its place in that order. The
     delays are dependencies that are added to the graph.
     """
-    kernels = np.flatnonzero(np.isin(graph.kind, (OpKind.KERNEL, OpKind.MOVE, OpKind.AGGREGATE)))
+    is_kernel = np.isin(graph.kind, (OpKind.KERNEL, OpKind.MOVE, OpKind.AGGREGATE)) & ~graph.between_devices()
+    device = graph.op_devices()
+    kernels = [np.flatnonzero(is_kernel & (device == k)) for k in range(graph.devices)]
     ptr, successor = successors(graph)
-    compute = slots[Lane.COMPUTE]
-    place = {int(x): n for n, x in enumerate(kernels.tolist())}
+    place = {x: n for mine in kernels for n, x in enumerate(mine.tolist())}
     added_to, added = [], []
     for x in np.flatnonzero((graph.kind == OpKind.LOAD) | (graph.kind == OpKind.RELOAD)).tolist():
+        mine = kernels[device[x]]
         served = min((place[s] for s in successor[ptr[x] : ptr[x + 1]] if s in place), default=-1)
-        latest = int(np.searchsorted(kernels, x)) - 1
-        wait = min(served - 1 - compute, latest)
+        latest = int(np.searchsorted(mine, x)) - 1
+        wait = min(served - 1 - slots[Lane.COMPUTE], latest)
         if wait >= 0:
             added_to.append(x)
-            added.append(int(kernels[wait]))
+            added.append(int(mine[wait]))
     ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), np.array(added_to, np.int64)])
     after = np.concatenate([graph.after, np.array(added, np.int32)])
     order = np.lexsort((after, ops))

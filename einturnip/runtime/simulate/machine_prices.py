@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.errors import BindError
 from einturnip.cost.described_machines import DescribedMachine
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
@@ -51,13 +52,19 @@ def _has_product(node: EinsumNode) -> bool:
 def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
     """Return the graph with the seconds of its ops on ``machine``.
 
-    It spills to host memory if that is large enough.
+    It spills to host memory if that is large enough, and to disk if there is none.
+
+    Raises:
+        BindError: the machine has fewer devices than the graph.
     """
+    if graph.devices > machine.devices:
+        raise BindError(f"the plan is for {graph.devices} devices; {machine.name} has {machine.devices}")
     if 0 < graph.spill_nbytes <= machine.memory["host"] and not graph.host_nbytes:
-        read, write = graph.read.copy(), graph.write.copy()
-        for rows in (read, write):
-            rows[rows[:, 0] == DISK, 0] = HOST
-        graph = replace(graph, read=read, write=write, host_nbytes=graph.spill_nbytes, spill_nbytes=0)
+        graph = replace(_spilling(graph, DISK, HOST), host_nbytes=graph.spill_nbytes, spill_nbytes=0)
+    elif graph.host_nbytes and not machine.memory["host"]:
+        graph = replace(
+            _spilling(graph, HOST, DISK), host_nbytes=0, spill_nbytes=graph.spill_nbytes + graph.host_nbytes
+        )
     op_lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     seconds = np.where(graph.task >= 0, task_seconds(graph.taskgraph, machine)[graph.task], 0.0)
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
@@ -66,7 +73,21 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
             far = far_memory(tier, machine)
             link = machine.link(far, "device") if direction == Lane.IN else machine.link("device", far)
             seconds[op] = link.seconds(nbytes)
+    between = np.flatnonzero(graph.between_devices())
+    if len(between):
+        peer = machine.link("device", "device")
+        seconds[between] = peer.latency + graph.read[graph.read_ptr[between], 2] / peer.bandwidth
     return replace(graph, seconds=seconds)
+
+
+def _spilling(graph: MemGraph, tier: int, to: int) -> MemGraph:
+    """Return the graph with what it spills to one tier behind what it spills to the other."""
+    read, write = graph.read.copy(), graph.write.copy()
+    for rows in (read, write):
+        moved = rows[:, 0] == tier
+        rows[moved, 0] = to
+        rows[moved, 1] += graph.spill_nbytes if to == DISK else 0
+    return replace(graph, read=read, write=write)
 
 
 def far_memory(tier: int, machine: DescribedMachine) -> str:

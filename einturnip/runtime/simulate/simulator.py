@@ -12,9 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.cost.described_machines import DescribedMachine
+from einturnip.cost.described_machines import PEER_LINK, DescribedMachine
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Lane, MemGraph, OpKind
 from einturnip.runtime.simulate.dispatch import Dispatcher, DispatchPlan, free_order
+from einturnip.runtime.simulate.machine_prices import far_memory
 from einturnip.runtime.simulate.virtual_clock import VirtualTimeline, run
 from einturnip.taskgraph.types import TaskGraph
 
@@ -59,9 +60,9 @@ def _ranked(tasks: TaskGraph) -> NDArray[np.int64]:
 class Simulation:
     """The result of a run on the virtual clock. Units: seconds, bytes.
 
-    ``busy``: seconds of all kernels. ``links``: bytes moved and busy seconds of each link. ``stalls``: idle seconds of
-    compute slots by cause: a read had not ended (transfer), bytes of the arena were not yet free (memory), another
-    kernel had not ended (dependency), no kernel was left (idle).
+    ``busy``: seconds of all kernels. ``links``: bytes moved and busy seconds of each link, as the sum and the mean over
+    devices. ``stalls``: idle seconds of compute slots by cause: a read had not ended (transfer), bytes of the arena
+    were not yet free (memory), another kernel had not ended (dependency), no kernel was left (idle).
     """
 
     makespan: float
@@ -79,43 +80,52 @@ def simulate_on(
     Ops take the graph's own seconds, so ``priced`` should have set them.
     """
     names, lanes = lanes_of(graph, machine)
-    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    slots = slots_of(names, machine)
     of = lanes.tolist()
     noise = noise or TimingNoise()
     dispatch = dispatcher(graph, of, slots, noise.seed)
     seconds = noise.applied(graph)
     ran = run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order)
-    nbytes = _moved_nbytes(graph)
-    links = {
-        name: (int(nbytes[lanes == lane].sum()), float(seconds[lanes == lane].sum()))
-        for lane, name in enumerate(names)
-        if lane != Lane.COMPUTE
-    }
-    stalls = _stalls(dispatch, of, slots, ran)
-    return Simulation(ran.makespan, float(seconds[lanes == Lane.COMPUTE].sum()), links, stalls, ran)
+    nbytes = np.bincount(lanes, _moved_nbytes(graph), len(names))
+    busy = np.bincount(lanes, seconds, len(names))
+    links = {}
+    for name in dict.fromkeys(names[graph.devices :]):
+        same = [lane for lane, other in enumerate(names) if other == name]
+        links[name] = int(nbytes[same].sum()), float(busy[same].mean())
+    stalls = _stalls(dispatch, of, slots, ran, graph.devices)
+    return Simulation(ran.makespan, float(busy[: graph.devices].sum()), links, stalls, ran)
 
 
 def lanes_of(graph: MemGraph, machine: DescribedMachine) -> tuple[list[str], NDArray[np.int64]]:
     """Return the names of the lanes, and the lane of each op.
 
-    Lane 0 computes; each link that the graph uses has its own lane.
+    The first lanes compute, one for each device. Each link that the graph uses has its own lane, one for each device
+    that uses it unless they share it; a transfer between devices takes the receiver's.
     """
-    names = ["compute"]
-    lanes = np.zeros(len(graph), np.int64)
+    device = graph.op_devices().astype(np.int64)
+    names, lanes, known = ["compute"] * graph.devices, device.copy(), dict[tuple[str, int], int]()
     op_lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
+
+    def assign(ops: NDArray[np.int64], link: str, far: str) -> None:
+        for k in [0] if far in machine.shared and len(ops) else np.unique(device[ops]).tolist():
+            if (link, k) not in known:
+                known[link, k] = len(names)
+                names.append(link)
+            lanes[ops if far in machine.shared else ops[device[ops] == k]] = known[link, k]
+
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
         ops = np.flatnonzero(op_lanes == direction)
         tiers = rows[ptr[ops], 0]
         for tier in (HOST, DISK, FILES):
-            mine = ops[(tiers == tier) if tier != FILES else (tiers >= FILES)]
-            if not len(mine):
-                continue
-            far = {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)
-            name = f"{far}->device" if direction == Lane.IN else f"device->{far}"
-            if name not in names:
-                names.append(name)
-            lanes[mine] = names.index(name)
+            mine, far = ops[(tiers == tier) if tier != FILES else (tiers >= FILES)], far_memory(tier, machine)
+            assign(mine, f"{far}->device" if direction == Lane.IN else f"device->{far}", far)
+    assign(np.flatnonzero(graph.between_devices()), PEER_LINK, "device")
     return names, lanes
+
+
+def slots_of(names: list[str], machine: DescribedMachine) -> dict[int, int]:
+    """Return the number of ops that each lane runs at once."""
+    return {lane: machine.workers if name == "compute" else 1 for lane, name in enumerate(names)}
 
 
 def _moved_nbytes(graph: MemGraph) -> NDArray[np.int64]:
@@ -124,27 +134,29 @@ def _moved_nbytes(graph: MemGraph) -> NDArray[np.int64]:
 
 
 def _stalls(
-    dispatch: DispatchPlan, lanes: list[int], slots: Mapping[int, int], ran: VirtualTimeline
+    dispatch: DispatchPlan, lanes: list[int], slots: Mapping[int, int], ran: VirtualTimeline, devices: int
 ) -> dict[str, float]:
     """Return the idle seconds of compute slots by cause; each gap before a kernel is traced back in time."""
-    back = _CriticalPath(dispatch, lanes, ran)
+    back = _CriticalPath(dispatch, lanes, ran, devices)
     stalls = dict.fromkeys(CAUSES, 0.0)
-    kernels = sorted((x for x, lane in enumerate(lanes) if lane == Lane.COMPUTE), key=ran.begin.__getitem__)
-    free_since = [0.0] * slots[Lane.COMPUTE]
+    kernels = sorted((x for x, lane in enumerate(lanes) if lane < devices), key=ran.begin.__getitem__)
+    free_since = [[0.0] * slots[lane] for lane in range(devices)]
     for x in kernels:
-        slot = max((s for s, t in enumerate(free_since) if t <= ran.begin[x] + 1e-15), key=free_since.__getitem__)
-        if ran.begin[x] > free_since[slot]:
-            back.blame(x, free_since[slot], stalls)
-        free_since[slot] = ran.end[x]
-    stalls["idle"] += sum(ran.makespan - t for t in free_since)
+        free = free_since[lanes[x]]
+        slot = max((s for s, t in enumerate(free) if t <= ran.begin[x] + 1e-15), key=free.__getitem__)
+        if ran.begin[x] > free[slot]:
+            back.blame(x, free[slot], stalls)
+        free[slot] = ran.end[x]
+    stalls["idle"] += sum(ran.makespan - t for free in free_since for t in free)
     return stalls
 
 
 class _CriticalPath:
     """Traces the begin of an op back through the ops that it waited for."""
 
-    def __init__(self, dispatch: DispatchPlan, lanes: list[int], ran: VirtualTimeline) -> None:
+    def __init__(self, dispatch: DispatchPlan, lanes: list[int], ran: VirtualTimeline, devices: int) -> None:
         graph = dispatch.graph
+        self.devices = devices
         self.ran = ran
         self.lanes = lanes
         self.ptr, self.after = graph.after_ptr.tolist(), graph.after.tolist()
@@ -163,7 +175,7 @@ class _CriticalPath:
                 return
             lane = self.lanes[waited]
             memory = memory or not (self.writes[waited] & self.reads[x])
-            cause = "memory" if memory else "dependency" if lane == Lane.COMPUTE else "transfer"
+            cause = "memory" if memory else "dependency" if lane < self.devices else "transfer"
             begin = max(since, self.ran.begin[waited])
             stalls[cause] += max(0.0, upto - begin)
             x, upto = waited, begin
