@@ -15,7 +15,7 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.select import (
     Mode,
@@ -78,7 +78,7 @@ def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Kern
         made = kernel_spec(einsum, mode)
         return None if made is None else native_work(made, extents)
     code = product_code(einsum, extents, mode)
-    if isinstance(code, ProductSpec):
+    if isinstance(code, PackedSpec):
         product = product_spec(einsum, extents, mode)
         assert product is not None
         return multiplied_work(product, code)

@@ -20,7 +20,7 @@ from einturnip.kernels.blas.matrices import multiplied_ns
 from einturnip.kernels.expr.assemble import PrimitiveStep, Register
 from einturnip.kernels.expr.primitives import copy, summed
 from einturnip.kernels.llvm.contraction import PackedContraction
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.numpy.empty import FillKernel
 from einturnip.kernels.numpy.gather_row import GatherRows
@@ -89,8 +89,8 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
             return _blocked(kernel, share)
         case ContractionSpec():
             return contraction_work(kernel)
-        case PackedContraction():
-            return multiplied_work(kernel.fallback, kernel.code)
+        case PackedContraction(fallback=ContractionSpec() as product):
+            return multiplied_work(product, kernel.code)
         case FinalizedKernel():
             work = simple_work(kernel.fold, share)
             work.add(simple_work(kernel.finalize))
@@ -273,7 +273,7 @@ def contraction_work(kernel: ContractionSpec) -> KernelWork:
     return work
 
 
-def multiplied_work(kernel: ContractionSpec, code: ProductSpec) -> KernelWork:
+def multiplied_work(kernel: ContractionSpec, code: PackedSpec) -> KernelWork:
     """Return the work of a contraction in machine code; packing is part of the product, as in BLAS."""
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)

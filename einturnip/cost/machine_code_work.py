@@ -63,7 +63,8 @@ def _packed_weight(spec: KernelSpec) -> float:
     one.
     """
     assert spec.packing is not None and spec.einsum.aggregation is not None
-    ops = [op for op in spec.packing.joined(spec.graph, spec.root) if op not in _FREE]
+    graph = spec.packing.graph
+    ops = [graph.graph[n].op for n in reversed(graph.joined)]
     products = sum(op in ("multiply", "square") for op in ops)
     fused = bool(ops) and ops[0] in ("multiply", "square") and spec.einsum.aggregation.is_sum
     return PACKED_LANE * max(products, len(ops) - products + (not fused))

@@ -23,7 +23,8 @@ from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.pack_plan import packed_roles
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.numpy.elementwise import compile_elementwise, compile_finalize
 from einturnip.kernels.numpy.empty import NOTHING, compile_empty
@@ -117,8 +118,13 @@ def _as_machine_code(fallback: HostKernel, einsum: Einsum, extents: tuple[int, .
     if not code_cache.ready():
         return fallback
     made = kernel_spec(einsum, mode)
-    function = code_cache.find(made) if made is not None else None
-    return fallback if made is None or function is None else MachineCodeKernel(made, extents, function, fallback)
+    function = code_cache.find(made.packing or made) if made is not None else None
+    if made is None or function is None:
+        return fallback
+    if made.packing is None:
+        return MachineCodeKernel(made, extents, function, fallback)
+    roles = packed_roles(einsum, extents, mode == "full")
+    return PackedContraction(roles, made.packing, function, fallback, made.compares)
 
 
 def _slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -190,7 +196,7 @@ def workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mo
     return _slower_kernel(einsum, extents, mode).workspace_nbytes if spec is None else spec.workspace_nbytes
 
 
-def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
+def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | PackedSpec | None:
     """Return the code to compile for a contraction over a tile; None if BLAS or NumPy computes it."""
     product = product_spec(einsum, extents, mode)
     return None if product is None else contraction_code(product, einsum, mode)
@@ -203,8 +209,8 @@ def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKer
     if function is None or code is None:
         return None
     kernel = contraction_kernel(product)
-    if isinstance(code, ProductSpec):
-        return PackedContraction(kernel, code, function)
+    if isinstance(code, PackedSpec):
+        return PackedContraction.of_product(kernel, code, function)
     return MachineCodeKernel(code, product.extents, function, kernel)
 
 
@@ -243,7 +249,7 @@ def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
 
         return row_region_code(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
     made = kernel_spec(space, mode)
-    return () if made is None else (made,)
+    return () if made is None else (made.packing or made,)
 
 
 def prepare_kernels(kernels: Iterable[tuple[Einsum | Region, Mode]]) -> int:

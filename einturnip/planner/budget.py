@@ -11,7 +11,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.resident import resident_nbytes
 from einturnip.core.units import MIB, format_size
 from einturnip.eingraph.types import EinsumNode
-from einturnip.kernels.blas.contraction_spec import packed_nbytes
+from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.types import MemGraph
 from einturnip.storage.chunks.chunked_source import held_nbytes
 from einturnip.taskgraph.types import TaskGraph

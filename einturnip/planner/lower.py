@@ -17,7 +17,7 @@ from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
 from einturnip.eingraph.types import InputNode
-from einturnip.kernels.blas.contraction_spec import packed_nbytes
+from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.arena import min_capacity
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import PlanLimits

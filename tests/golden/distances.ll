@@ -1,12 +1,34 @@
-; D.sum, full, KernelSpec
-; sha256 bfddea1b555b55213320927b8b3190fff9188e3d03e8c5bb0f61f434c55b4ea6
-define void @kernel(ptr noalias readonly %args) #0 {
-  390 add, 6 and, 280 br, 72 call, 120 fadd, 32 fmul, 1 fneg, 229 getelementptr, 58 icmp, 73 insertelement, 4 inttoptr, 113 load, 333 mul, 1 or, 102 phi, 1 ptrtoint, 1 ret, 12 sdiv, 73 shufflevector, 51 store, 22 sub, 1 urem
+; D.sum, full, PackedSpec
+; sha256 e619865c1cd78b1481bd23dbac8a325e9e6ded6e6c33ecea2f41f0aa98b8b740
+define internal i64 @place(ptr %list, i64 %number, i64 %word) #0 {
+  3 add, 3 br, 4 getelementptr, 1 icmp, 3 load, 3 mul, 3 phi, 1 ret, 2 sub, 1 udiv, 1 urem
 
-; D.sum, accumulate, KernelSpec
-; sha256 a5aa5e9d0f2ff25e0105f14427f6d570bb4228ab9a2371db0da403252acad5b7
-define void @kernel(ptr noalias readonly %args) #0 {
-  390 add, 6 and, 280 br, 72 call, 120 fadd, 32 fmul, 1 fneg, 229 getelementptr, 58 icmp, 73 insertelement, 4 inttoptr, 113 load, 335 mul, 1 or, 102 phi, 1 ptrtoint, 1 ret, 12 sdiv, 73 shufflevector, 51 store, 22 sub, 1 urem
+define internal void @table(ptr %places, ptr %runs, ptr %list, i64 %begin, i64 %count, i64 %padded, i64 %word) #0 {
+  8 add, 12 br, 1 call, 8 getelementptr, 5 icmp, 4 load, 6 mul, 9 phi, 1 ret, 1 select, 3 store, 6 sub, 1 urem
+
+define internal void @pack_left(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
+  21 add, 2 and, 12 br, 18 call, 234 getelementptr, 5 icmp, 106 load, 78 mul, 2 phi, 1 ret, 1 select, 64 shufflevector, 36 store, 2 sub, 1 udiv
+
+define internal void @pack_right(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
+  46 add, 2 and, 36 br, 11 call, 436 getelementptr, 14 icmp, 219 load, 145 mul, 7 phi, 1 ret, 2 select, 128 shufflevector, 68 store, 5 sub, 2 udiv
+
+define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
+  40 add, 8 and, 76 br, 10 call, 6 fadd, 64 getelementptr, 29 icmp, 4 insertelement, 40 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 4 shufflevector, 8 store, 4 sub
+
+define internal void @tile4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 14 br, 17 call, 8 fadd, 4 fmul, 4 fsub, 62 getelementptr, 8 icmp, 6 insertelement, 23 load, 4 mul, 6 phi, 1 ret, 1 select, 6 shufflevector, 8 store, 2 sub
+
+define internal void @tile4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 14 br, 21 call, 16 fadd, 8 fmul, 8 fsub, 107 getelementptr, 8 icmp, 6 insertelement, 40 load, 4 mul, 10 phi, 1 ret, 1 select, 6 shufflevector, 24 store, 2 sub
+
+define internal void @tile12x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 14 br, 49 call, 24 fadd, 12 fmul, 12 fsub, 174 getelementptr, 8 icmp, 14 insertelement, 63 load, 4 mul, 14 phi, 1 ret, 1 select, 14 shufflevector, 24 store, 2 sub
+
+define internal void @tile12x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
+  3 add, 14 br, 61 call, 48 fadd, 24 fmul, 24 fsub, 307 getelementptr, 8 icmp, 14 insertelement, 112 load, 4 mul, 26 phi, 1 ret, 1 select, 14 shufflevector, 72 store, 2 sub
+
+define void @kernel(ptr %words) #0 {
+  26 add, 15 and, 44 br, 33 call, 92 getelementptr, 35 icmp, 4 inttoptr, 37 load, 48 mul, 8 phi, 2 ptrtoint, 1 ret, 13 select, 2 store, 18 sub, 14 udiv, 4 xor
 
 ; D.sum, finalize, KernelSpec
 define void @kernel(ptr noalias readonly %args) #0 {

@@ -1,5 +1,5 @@
-; Wq.sum, full, ProductSpec
-; sha256 35340171d8bbc9d8bb2704a994505783f869d6fc98bdb21c4602edc497b62dd0
+; Wq.sum, full, PackedSpec
+; sha256 3be9c501946476f65c762efc1827a8faa60d7c5d2a98ff9c9c800848fdbd5719
 define internal i64 @place(ptr %list, i64 %number, i64 %word) #0 {
   3 add, 3 br, 4 getelementptr, 1 icmp, 3 load, 3 mul, 3 phi, 1 ret, 2 sub, 1 udiv, 1 urem
 
@@ -12,57 +12,47 @@ define internal void @pack_left(ptr %target, ptr %source, ptr %places, ptr %runs
 define internal void @pack_right(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
   46 add, 2 and, 36 br, 11 call, 436 getelementptr, 14 icmp, 219 load, 145 mul, 7 phi, 1 ret, 2 select, 128 shufflevector, 68 store, 5 sub, 2 udiv
 
+define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
+  40 add, 8 and, 76 br, 10 call, 6 fadd, 10 fmul, 2 fptrunc, 64 getelementptr, 29 icmp, 5 insertelement, 42 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 5 shufflevector, 8 store, 4 sub
+
 define internal void @pack_columns(ptr %panels, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %first, i64 %step, i64 %part, i64 %panel_nbytes, i64 %count) #0 {
   82 add, 3 and, 44 br, 19 call, 92 getelementptr, 22 icmp, 5 insertelement, 39 load, 95 mul, 13 phi, 1 ret, 133 shufflevector, 34 store, 30 sub, 25 udiv, 20 urem
 
 define internal void @pack_terms(ptr %panel, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %step, i64 %part, i64 %count) #0 {
   26 add, 15 br, 34 call, 87 getelementptr, 6 icmp, 1 insertelement, 35 load, 41 mul, 4 phi, 1 ret, 65 shufflevector, 33 store, 3 sub, 2 udiv
 
-define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
-  40 add, 8 and, 76 br, 10 call, 6 fadd, 10 fmul, 1 fptrunc, 64 getelementptr, 29 icmp, 5 insertelement, 41 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 5 shufflevector, 8 store, 4 sub
-
 define internal void @tile4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 21 call, 4 fadd, 8 fmul, 2 fptrunc, 50 getelementptr, 7 icmp, 8 insertelement, 21 load, 4 mul, 6 phi, 1 ret, 1 select, 8 shufflevector, 4 store, 2 sub
+  3 add, 14 br, 17 call, 8 fadd, 16 fmul, 3 fptrunc, 62 getelementptr, 8 icmp, 9 insertelement, 26 load, 4 mul, 6 phi, 1 ret, 1 select, 9 shufflevector, 8 store, 2 sub
 
 define internal void @tile4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 29 call, 8 fadd, 16 fmul, 2 fptrunc, 83 getelementptr, 7 icmp, 8 insertelement, 34 load, 4 mul, 10 phi, 1 ret, 1 select, 8 shufflevector, 16 store, 2 sub
+  3 add, 14 br, 21 call, 16 fadd, 32 fmul, 3 fptrunc, 107 getelementptr, 8 icmp, 9 insertelement, 43 load, 4 mul, 10 phi, 1 ret, 1 select, 9 shufflevector, 24 store, 2 sub
 
 define internal void @tile8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 41 call, 8 fadd, 16 fmul, 2 fptrunc, 94 getelementptr, 7 icmp, 12 insertelement, 37 load, 4 mul, 10 phi, 1 ret, 1 select, 12 shufflevector, 8 store, 2 sub
+  3 add, 14 br, 33 call, 16 fadd, 32 fmul, 3 fptrunc, 118 getelementptr, 8 icmp, 13 insertelement, 46 load, 4 mul, 10 phi, 1 ret, 1 select, 13 shufflevector, 16 store, 2 sub
 
 define internal void @tile8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 57 call, 16 fadd, 32 fmul, 2 fptrunc, 159 getelementptr, 7 icmp, 12 insertelement, 62 load, 4 mul, 18 phi, 1 ret, 1 select, 12 shufflevector, 32 store, 2 sub
+  3 add, 14 br, 41 call, 32 fadd, 64 fmul, 3 fptrunc, 207 getelementptr, 8 icmp, 13 insertelement, 79 load, 4 mul, 18 phi, 1 ret, 1 select, 13 shufflevector, 48 store, 2 sub
 
 define internal void @tile12x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 61 call, 12 fadd, 24 fmul, 2 fptrunc, 138 getelementptr, 7 icmp, 16 insertelement, 53 load, 4 mul, 14 phi, 1 ret, 1 select, 16 shufflevector, 12 store, 2 sub
+  3 add, 14 br, 49 call, 24 fadd, 48 fmul, 3 fptrunc, 174 getelementptr, 8 icmp, 17 insertelement, 66 load, 4 mul, 14 phi, 1 ret, 1 select, 17 shufflevector, 24 store, 2 sub
 
 define internal void @tile12x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 85 call, 24 fadd, 48 fmul, 2 fptrunc, 235 getelementptr, 7 icmp, 16 insertelement, 90 load, 4 mul, 26 phi, 1 ret, 1 select, 16 shufflevector, 48 store, 2 sub
+  3 add, 14 br, 61 call, 48 fadd, 96 fmul, 3 fptrunc, 307 getelementptr, 8 icmp, 17 insertelement, 115 load, 4 mul, 26 phi, 1 ret, 1 select, 17 shufflevector, 72 store, 2 sub
 
 define internal void @strip4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 31 call, 8 fadd, 8 fmul, 2 fptrunc, 73 getelementptr, 10 icmp, 8 insertelement, 31 load, 8 mul, 15 phi, 1 ret, 4 select, 8 shufflevector, 4 store, 5 sub, 1 udiv
+  8 add, 20 br, 27 call, 12 fadd, 16 fmul, 3 fptrunc, 85 getelementptr, 11 icmp, 9 insertelement, 36 load, 8 mul, 15 phi, 1 ret, 4 select, 9 shufflevector, 8 store, 5 sub, 1 udiv
 
 define internal void @strip4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 39 call, 16 fadd, 16 fmul, 2 fptrunc, 106 getelementptr, 10 icmp, 8 insertelement, 44 load, 8 mul, 27 phi, 1 ret, 4 select, 8 shufflevector, 16 store, 5 sub, 1 udiv
+  8 add, 20 br, 31 call, 24 fadd, 32 fmul, 3 fptrunc, 130 getelementptr, 11 icmp, 9 insertelement, 53 load, 8 mul, 27 phi, 1 ret, 4 select, 9 shufflevector, 24 store, 5 sub, 1 udiv
 
 define internal void @strip8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 59 call, 16 fadd, 16 fmul, 2 fptrunc, 141 getelementptr, 10 icmp, 12 insertelement, 59 load, 12 mul, 27 phi, 1 ret, 4 select, 12 shufflevector, 8 store, 5 sub, 1 udiv
+  8 add, 20 br, 51 call, 24 fadd, 32 fmul, 3 fptrunc, 165 getelementptr, 11 icmp, 13 insertelement, 68 load, 12 mul, 27 phi, 1 ret, 4 select, 13 shufflevector, 16 store, 5 sub, 1 udiv
 
 define internal void @strip8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 75 call, 32 fadd, 32 fmul, 2 fptrunc, 206 getelementptr, 10 icmp, 12 insertelement, 84 load, 12 mul, 51 phi, 1 ret, 4 select, 12 shufflevector, 32 store, 5 sub, 1 udiv
+  8 add, 20 br, 59 call, 48 fadd, 64 fmul, 3 fptrunc, 254 getelementptr, 11 icmp, 13 insertelement, 101 load, 12 mul, 51 phi, 1 ret, 4 select, 13 shufflevector, 48 store, 5 sub, 1 udiv
 
 define void @kernel(ptr %words) #0 {
-  38 add, 23 and, 94 br, 61 call, 124 getelementptr, 71 icmp, 4 inttoptr, 41 load, 86 mul, 12 phi, 1 ptrtoint, 1 ret, 17 select, 2 store, 34 sub, 23 udiv, 1 urem
-
-; Wq.sum, full, KernelSpec
-; sha256 0a3594f6e19d82d0f056614aa0dfad7d7cbfeaa2a95bf08037b0c71cd296069e
-define void @kernel(ptr noalias readonly %args) #0 {
-  530 add, 6 and, 283 br, 72 call, 88 fadd, 32 fmul, 233 getelementptr, 59 icmp, 72 insertelement, 4 inttoptr, 118 load, 471 mul, 2 or, 103 phi, 1 ptrtoint, 1 ret, 12 sdiv, 72 shufflevector, 51 store, 22 sub, 1 urem
-
-; Wq.sum, accumulate, KernelSpec
-; sha256 04507ffcffe1bf3f97585cea342e01861398d21c502a549de9785b61d35d7f07
-define void @kernel(ptr noalias readonly %args) #0 {
-  530 add, 6 and, 283 br, 72 call, 88 fadd, 32 fmul, 233 getelementptr, 59 icmp, 72 insertelement, 4 inttoptr, 118 load, 474 mul, 2 or, 103 phi, 1 ptrtoint, 1 ret, 12 sdiv, 72 shufflevector, 51 store, 22 sub, 1 urem
+  38 add, 35 and, 94 br, 61 call, 127 getelementptr, 75 icmp, 4 inttoptr, 41 load, 86 mul, 12 phi, 3 ptrtoint, 1 ret, 27 select, 2 store, 34 sub, 23 udiv, 1 urem, 10 xor
 
 ; Wq.sum, finalize, KernelSpec
 define void @kernel(ptr noalias readonly %args) #0 {

@@ -3,8 +3,8 @@
 define void @kernel(ptr noalias readonly %args) #0 {
   112 add, 24 br, 19 call, 18 fmul, 84 getelementptr, 12 icmp, 39 insertelement, 3 inttoptr, 54 load, 133 mul, 8 phi, 1 ret, 1 sdiv, 2 select, 63 shufflevector, 9 store, 4 sub, 3 urem
 
-; M, full, ProductSpec
-; sha256 ff3441efb77bb001cf201de7ebd45f98daf7e0a6b2affe1f232b4c162375a485
+; M, full, PackedSpec
+; sha256 bbcf9ce8118e62a07f592c89e85b13148917e76aac9ce09fa914b8a6f0a40196
 define internal i64 @place(ptr %list, i64 %number, i64 %word) #0 {
   3 add, 3 br, 4 getelementptr, 1 icmp, 3 load, 3 mul, 3 phi, 1 ret, 2 sub, 1 udiv, 1 urem
 
@@ -17,47 +17,47 @@ define internal void @pack_left(ptr %target, ptr %source, ptr %places, ptr %runs
 define internal void @pack_right(ptr %target, ptr %source, ptr %places, ptr %runs, ptr %terms, ptr %term_runs, ptr %ahead, i64 %count) #0 {
   30 add, 2 and, 36 br, 11 call, 244 getelementptr, 14 icmp, 123 load, 81 mul, 7 phi, 1 ret, 2 select, 48 shufflevector, 36 store, 5 sub, 2 udiv
 
+define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
+  40 add, 8 and, 76 br, 10 call, 6 fadd, 10 fmul, 64 getelementptr, 29 icmp, 5 insertelement, 42 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 5 shufflevector, 8 store, 4 sub
+
 define internal void @pack_columns(ptr %panels, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %first, i64 %step, i64 %part, i64 %panel_nbytes, i64 %count) #0 {
   58 add, 3 and, 44 br, 19 call, 60 getelementptr, 22 icmp, 5 insertelement, 23 load, 63 mul, 13 phi, 1 ret, 53 shufflevector, 18 store, 22 sub, 17 udiv, 12 urem
 
 define internal void @pack_terms(ptr %panel, ptr %source, ptr %columns, ptr %terms, ptr %near, i64 %step, i64 %part, i64 %count) #0 {
   18 add, 15 br, 18 call, 47 getelementptr, 6 icmp, 1 insertelement, 19 load, 25 mul, 4 phi, 1 ret, 25 shufflevector, 17 store, 3 sub, 2 udiv
 
-define internal void @update(ptr %tile, ptr %out, ptr %rows, ptr %columns, ptr %runs, ptr %factor, i64 %height, i64 %breadth, i64 %how) #0 {
-  40 add, 8 and, 76 br, 10 call, 6 fadd, 10 fmul, 64 getelementptr, 29 icmp, 5 insertelement, 41 load, 50 mul, 18 phi, 2 ptrtoint, 1 ret, 2 select, 5 shufflevector, 8 store, 4 sub
-
 define internal void @tile4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 21 call, 4 fadd, 8 fmul, 50 getelementptr, 7 icmp, 8 insertelement, 21 load, 4 mul, 6 phi, 1 ret, 1 select, 8 shufflevector, 4 store, 2 sub
+  3 add, 14 br, 17 call, 8 fadd, 16 fmul, 62 getelementptr, 8 icmp, 9 insertelement, 26 load, 4 mul, 6 phi, 1 ret, 1 select, 9 shufflevector, 8 store, 2 sub
 
 define internal void @tile4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 29 call, 8 fadd, 16 fmul, 83 getelementptr, 7 icmp, 8 insertelement, 34 load, 4 mul, 10 phi, 1 ret, 1 select, 8 shufflevector, 16 store, 2 sub
+  3 add, 14 br, 21 call, 16 fadd, 32 fmul, 107 getelementptr, 8 icmp, 9 insertelement, 43 load, 4 mul, 10 phi, 1 ret, 1 select, 9 shufflevector, 24 store, 2 sub
 
 define internal void @tile8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 41 call, 8 fadd, 16 fmul, 94 getelementptr, 7 icmp, 12 insertelement, 37 load, 4 mul, 10 phi, 1 ret, 1 select, 12 shufflevector, 8 store, 2 sub
+  3 add, 14 br, 33 call, 16 fadd, 32 fmul, 118 getelementptr, 8 icmp, 13 insertelement, 46 load, 4 mul, 10 phi, 1 ret, 1 select, 13 shufflevector, 16 store, 2 sub
 
 define internal void @tile8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 57 call, 16 fadd, 32 fmul, 159 getelementptr, 7 icmp, 12 insertelement, 62 load, 4 mul, 18 phi, 1 ret, 1 select, 12 shufflevector, 32 store, 2 sub
+  3 add, 14 br, 41 call, 32 fadd, 64 fmul, 207 getelementptr, 8 icmp, 13 insertelement, 79 load, 4 mul, 18 phi, 1 ret, 1 select, 13 shufflevector, 48 store, 2 sub
 
 define internal void @tile12x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 61 call, 12 fadd, 24 fmul, 138 getelementptr, 7 icmp, 16 insertelement, 53 load, 4 mul, 14 phi, 1 ret, 1 select, 16 shufflevector, 12 store, 2 sub
+  3 add, 14 br, 49 call, 24 fadd, 48 fmul, 174 getelementptr, 8 icmp, 17 insertelement, 66 load, 4 mul, 14 phi, 1 ret, 1 select, 17 shufflevector, 24 store, 2 sub
 
 define internal void @tile12x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %left, ptr %right, ptr %source, ptr %ahead, ptr %terms, i64 %how, i64 %breadth, i64 %count) #0 {
-  3 add, 11 br, 85 call, 24 fadd, 48 fmul, 235 getelementptr, 7 icmp, 16 insertelement, 90 load, 4 mul, 26 phi, 1 ret, 1 select, 16 shufflevector, 48 store, 2 sub
+  3 add, 14 br, 61 call, 48 fadd, 96 fmul, 307 getelementptr, 8 icmp, 17 insertelement, 115 load, 4 mul, 26 phi, 1 ret, 1 select, 17 shufflevector, 72 store, 2 sub
 
 define internal void @strip4x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 31 call, 8 fadd, 8 fmul, 73 getelementptr, 10 icmp, 8 insertelement, 31 load, 8 mul, 15 phi, 1 ret, 4 select, 8 shufflevector, 4 store, 5 sub, 1 udiv
+  8 add, 20 br, 27 call, 12 fadd, 16 fmul, 85 getelementptr, 11 icmp, 9 insertelement, 36 load, 8 mul, 15 phi, 1 ret, 4 select, 9 shufflevector, 8 store, 5 sub, 1 udiv
 
 define internal void @strip4x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 39 call, 16 fadd, 16 fmul, 106 getelementptr, 10 icmp, 8 insertelement, 44 load, 8 mul, 27 phi, 1 ret, 4 select, 8 shufflevector, 16 store, 5 sub, 1 udiv
+  8 add, 20 br, 31 call, 24 fadd, 32 fmul, 130 getelementptr, 11 icmp, 9 insertelement, 53 load, 8 mul, 27 phi, 1 ret, 4 select, 9 shufflevector, 24 store, 5 sub, 1 udiv
 
 define internal void @strip8x1(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 59 call, 16 fadd, 16 fmul, 141 getelementptr, 10 icmp, 12 insertelement, 59 load, 12 mul, 27 phi, 1 ret, 4 select, 12 shufflevector, 8 store, 5 sub, 1 udiv
+  8 add, 20 br, 51 call, 24 fadd, 32 fmul, 165 getelementptr, 11 icmp, 13 insertelement, 68 load, 12 mul, 27 phi, 1 ret, 4 select, 13 shufflevector, 16 store, 5 sub, 1 udiv
 
 define internal void @strip8x2(ptr %target, ptr %out, ptr %places, ptr %factor, ptr %right, ptr %source, ptr %rows, ptr %ahead, i64 %how, i64 %breadth, i64 %first, i64 %count) #0 {
-  8 add, 17 br, 75 call, 32 fadd, 32 fmul, 206 getelementptr, 10 icmp, 12 insertelement, 84 load, 12 mul, 51 phi, 1 ret, 4 select, 12 shufflevector, 32 store, 5 sub, 1 udiv
+  8 add, 20 br, 59 call, 48 fadd, 64 fmul, 254 getelementptr, 11 icmp, 13 insertelement, 101 load, 12 mul, 51 phi, 1 ret, 4 select, 13 shufflevector, 48 store, 5 sub, 1 udiv
 
 define void @kernel(ptr %words) #0 {
-  38 add, 23 and, 94 br, 61 call, 124 getelementptr, 71 icmp, 4 inttoptr, 41 load, 86 mul, 12 phi, 1 ptrtoint, 1 ret, 17 select, 2 store, 34 sub, 23 udiv, 1 urem
+  38 add, 35 and, 94 br, 61 call, 127 getelementptr, 75 icmp, 4 inttoptr, 41 load, 86 mul, 12 phi, 3 ptrtoint, 1 ret, 27 select, 2 store, 34 sub, 23 udiv, 1 urem, 10 xor
 
 ; M, full, KernelSpec
 ; sha256 6be39aac63a572bd791e252c38f2c2ff3784ebe7248ee7105dac622d76aade5f

@@ -12,7 +12,7 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.lang import compile_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "products.md"
@@ -44,8 +44,8 @@ def test_a_row(statement: str, dtype: str, sizes: str, compiled: str, otherwise:
     if select.product_spec(einsum, einsum.bounds, "full") is None:
         code = next(iter(select.machine_code(einsum, "full")), None)
     made = without
-    if isinstance(code, ProductSpec):
-        made = "packed product"
+    if isinstance(code, PackedSpec):
+        made = "packed nest"
     elif isinstance(code, KernelSpec):
-        made = "loop nest" if code.packing is None else "packed join"
+        made = "loop nest"
     assert (made, without) == (compiled, otherwise)

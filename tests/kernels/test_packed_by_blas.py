@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -12,7 +13,9 @@ from einturnip.core.units import MIB
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.kernels.blas.contraction_spec import packed_nbytes
+from einturnip.kernels.contraction_choice import packed_nbytes
+from einturnip.kernels.llvm.pack_loops import PackedBlocks
+from einturnip.kernels.llvm.pack_plan import packed
 from einturnip.tuning.memory import THREAD_NBYTES
 from tests.robustness.programs import ENVIRONMENT
 
@@ -51,6 +54,16 @@ def test_blas_packs_no_more(dtype: str, m: int, k: int, n: int) -> None:
 
 def test_what_is_no_product_packs_nothing() -> None:
     assert packed_nbytes(einsum_of("max[k] (A[i,k] + B[k,j])"), (4096, 4096, 4096)) == 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("join", ["(A[i,k] - B[k,j])^2", "(A[i,k] - B[k,j]) * abs(B[k,j])"])
+def test_joins_pack_no_more(dtype: str, join: str) -> None:
+    einsum = einsum_of(f"max[k] {join}", dtype)
+    code = packed(einsum) if isinstance(einsum, Einsum) else None
+    assert code is not None
+    for m, n, k in itertools.product((48, 300, 5000), repeat=3):
+        assert PackedBlocks.of(code, m, n, k).places["end"] <= packed_nbytes(einsum, (m, n, k))
 
 
 def test_smaller_tiles_pack_no_more() -> None:

@@ -23,7 +23,7 @@ from einturnip.kernels.llvm import code_cache, contraction
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.llvm.pack_loops import WORDS, PackedBlocks
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.register_tile import STREAMS
 from einturnip.kernels.parallel_parts import FINER
 from einturnip.kernels.protocol import CallArguments
@@ -31,7 +31,7 @@ from einturnip.kernels.select import compile_kernel
 from einturnip.kernels.thread_scratch import thread_scratch
 
 pytestmark = pytest.mark.skipif(not code_cache.available(), reason="kernels cannot be compiled here")
-CODES = [ProductSpec(F32), ProductSpec(F64)]
+CODES = [PackedSpec.product(F32), PackedSpec.product(F64)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +63,7 @@ def check(kernel: PackedContraction, equation: str, operands: list[np.ndarray], 
     """The first accumulation puts the product, the next one adds to it, and nothing is met on the way."""
     expected = factor * np.einsum(equation, *operands)
     workspace = np.zeros(kernel.workspace_nbytes, np.uint8)
-    origins = (0,) * len(kernel.fallback.extents)
+    origins = (0,) * len(kernel.roles.extents)
     for times, first in ((1, True), (2, False)):
         assert kernel((out,), tuple(operands), origins, first, workspace) == 0
         np.testing.assert_array_equal(out, times * expected)
@@ -72,10 +72,10 @@ def check(kernel: PackedContraction, equation: str, operands: list[np.ndarray], 
 def compiled_accumulate(e: Einsum) -> PackedContraction:
     slow = compile_contraction(e, e.bounds, False)
     assert slow is not None
-    code = ProductSpec(slow.dtype)
+    code = PackedSpec.product(slow.dtype)
     function = code_cache.find(code)
     assert function is not None
-    return PackedContraction(slow, code, function)
+    return PackedContraction.of_product(slow, code, function)
 
 
 PATTERNS = ("ik,kj->ij", "bik,bkj->bij", "imjn,lnkm->ijkl", "efbad,cf->abcde", "aebf,fdec->abcd", "xik,xkj->ijx")
@@ -110,7 +110,7 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
 
 def run_in_parts(kernel: PackedContraction, out: np.ndarray, operands: list[np.ndarray], most: int) -> np.ndarray:
     """Every part of a call, the last ones first; gives their words."""
-    origins = (0,) * len(kernel.fallback.extents)
+    origins = (0,) * len(kernel.roles.extents)
     call = kernel.prepare(CallArguments((out,), (operands[0], operands[1]), origins, True, np.empty(0, np.uint8)))
     assert call.divide is not None and call.function is not None
     parts = call.divide(most)
@@ -260,7 +260,7 @@ def test_code_that_is_loaded_again_stays_where_others_call_it() -> None:
     slow = compile_contraction(product("ik,kj->ij", dict(i=20, k=30, j=40), F32), (20, 40, 30), False)
     assert slow is not None
     a, b = np.ones((20, 30), "f4"), np.ones((30, 40), "f4")
-    check(PackedContraction(slow, CODES[0], before), "ik,kj->ij", [a, b], np.zeros((20, 40), "f4"), 1.0)
+    check(PackedContraction.of_product(slow, CODES[0], before), "ik,kj->ij", [a, b], np.zeros((20, 40), "f4"), 1.0)
     assert code_cache.load_compiled(CODES) == 2
 
 
@@ -274,7 +274,8 @@ def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
     general = compile_kernel(e, e.bounds, "full", by_blas=True)
     assert not isinstance(general, ContractionKernel), "BLAS would be called for each point of a and b, over copies"
     kernel = compile_kernel(e, e.bounds, "full")
-    assert isinstance(kernel, PackedContraction) and kernel.fallback.expensive
+    assert isinstance(kernel, PackedContraction) and isinstance(kernel.roles, ContractionKernel)
+    assert kernel.roles.expensive
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, [3] * len(access)).astype("f8") for access in e.accesses)
     out, expected = (np.empty([3] * e.n_out) for _ in range(2))

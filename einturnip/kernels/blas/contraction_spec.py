@@ -1,5 +1,4 @@
-"""The description of a contraction by BLAS, from which its kernel is built and its time and memory are
-estimated."""
+"""The description of a contraction by BLAS, from which its kernel is built and its time is estimated."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from einturnip.ir.contraction import ContractionRoles, contraction
 from einturnip.ir.dtypes import BF16, DType, promote
 from einturnip.ir.einsum import Access, Einsum, labels_read
-from einturnip.ir.region import Region
 from einturnip.ir.scalar import ScalarCast, walk
 from einturnip.kernels.blas.cblas import needs_scratch
 from einturnip.kernels.blas.matrices import ContractionTensor, MatrixPlan, by_columns, general_ns, plan, stride
@@ -194,25 +192,3 @@ def _sized(spec: ContractionSpec, types: tuple[DType, DType, DType]) -> Contract
     sized = replace(spec, workspace_nbytes=needed, expensive=expensive)
     sized.bind(key)
     return sized
-
-
-# Measured with OpenBLAS 0.3 for f32, f64, c64, c128. It packs _TERMS terms at a time (half as many complex ones) of all
-# rows and of up to _COLUMNS columns, or of _THIN rows if there are only that many columns.
-_TERMS, _COLUMNS, _THIN, _BUFFER_NBYTES = 384, 512, 128, 32 << 20
-# Maximum of generated code, also in regions, and minimum of BLAS.
-_MIN_NBYTES = 5 << 18
-
-
-def packed_nbytes(einsum: Einsum | Region, extents: tuple[int, ...]) -> int:
-    """Return the maximum bytes that a thread packs for a tile of these extents; 0 without a product."""
-    if isinstance(einsum, Region):  # its blocks fit the caches
-        return 2 * _MIN_NBYTES
-    parts = contraction(einsum)
-    if parts is None:
-        return 0
-    m, n, k = (math.prod(extents[p] for p in labels) for labels in (parts.m, parts.n, parts.k))
-    terms = min(k, _TERMS // 2 if parts.product.kind == "c" else _TERMS)
-    last = einsum.n_out - 1  # the result's rows lie along it
-    rows, columns = (m, n) if last in parts.n else (n, m) if last in parts.m else (max(m, n), min(m, n))
-    rows = rows if columns > _THIN else min(rows, _THIN)
-    return max(_MIN_NBYTES, min(_BUFFER_NBYTES, (rows + min(columns, _COLUMNS)) * terms * parts.product.itemsize))

@@ -20,11 +20,11 @@ from einturnip.kernels.fused.program import Action, BlockContext, BlockProgram, 
 from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.llvm.contraction import (
-    ADDRESSES,
     MAX_SCRATCH_NBYTES,
     PackedContraction,
     keep_packed_right,
 )
+from einturnip.kernels.llvm.pack_loops import address_words
 from einturnip.kernels.protocol import CallArguments, KernelCall, address_of
 
 Ints = NDArray[np.int64]
@@ -170,9 +170,9 @@ class Recorder:
         if code is None or function is None:
             self._call(kernel.prepare(arguments))
             return
-        call = PackedContraction(kernel, code, function).prepare(arguments)
+        call = PackedContraction.of_product(kernel, code, function).prepare(arguments)
         if call.scratch_nbytes > MAX_SCRATCH_NBYTES:
             raise NotRecordable
-        if (call.words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
+        if (call.words[address_words(code)[1]] >> _SPAN) - 1 in self.operands:
             keep_packed_right(call.words)
         self._call(call, self.slots[step] * MAX_SCRATCH_NBYTES)

@@ -37,7 +37,7 @@ from einturnip.kernels.fused.space import (
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import ConditionValues, LabelMask
 from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel, PythonCall
@@ -61,7 +61,7 @@ def compile_region(
     if not native and code_cache.ready():
         codes = region_code(region, mode, compile_step)
         if codes and all(code_cache.find(code) is not None for code in codes):
-            limit = PACKED_VALUE_NBYTES if any(isinstance(code, ProductSpec) for code in codes) else None
+            limit = PACKED_VALUE_NBYTES if any(isinstance(code, PackedSpec) for code in codes) else None
             made = RegionKernel(region, extents, mode, compile_step, True, limit)
             repacks = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would repack right sides
             if limit and (repacks or not made.reuses_packed or made.layout.nbytes > kernel.workspace_nbytes):

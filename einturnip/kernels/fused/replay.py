@@ -25,7 +25,6 @@ from einturnip.kernels.fused.program import BlockContext, BlockProgram
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
 from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.llvm.contraction import MAX_SCRATCH_NBYTES
-from einturnip.kernels.llvm.pack_loops import PACKED_WORDS
 from einturnip.kernels.mask import ConditionValues, LabelMask
 from einturnip.kernels.protocol import Mode
 from einturnip.kernels.thread_scratch import thread_scratch
@@ -235,7 +234,7 @@ class RegionCommandLists:
         """Return the address of this thread's scratch for packing, its cached operands invalidated."""
         begin = thread_scratch(len(self.slots) * MAX_SCRATCH_NBYTES)
         for slot in self.slots.values():
-            ctypes.memset(begin + slot * MAX_SCRATCH_NBYTES, 0, 8 * len(PACKED_WORDS))
+            ctypes.memset(begin + slot * MAX_SCRATCH_NBYTES, 0, 8)
         return begin
 
     def _row(

@@ -22,7 +22,7 @@ from einturnip.kernels.llvm import compiler, elf
 from einturnip.kernels.llvm.command_list import CommandListExecutor, command_list_ir
 from einturnip.kernels.llvm.kernel import Function
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.parallel_for import ParallelForCode, parallel_for_ir
 from einturnip.kernels.llvm.partial_sums import ScatterCode
 from einturnip.kernels.llvm.peak import PeakLoop, peak_function
@@ -59,7 +59,7 @@ COMPILER_NBYTES = 128 << 20
 Code: TypeAlias = (
     KernelSpec
     | FusedRowSpec
-    | ProductSpec
+    | PackedSpec
     | CommandListExecutor
     | ParallelForCode
     | RowTakeCode
@@ -139,10 +139,6 @@ def _without_extents(spec: Code) -> Code:
 def llvm_ir(spec: Code) -> str:
     """Return the LLVM IR of a kernel."""
     match _without_extents(spec):
-        case KernelSpec() as kernel if kernel.packing is not None:
-            from einturnip.kernels.llvm.packed_nest import packed_function
-
-            return packed_function(kernel, _NAME)
         case KernelSpec() as kernel:
             from einturnip.kernels.llvm.nest import function
 
@@ -151,10 +147,10 @@ def llvm_ir(spec: Code) -> str:
             from einturnip.kernels.llvm.row_nest import fused_row_function
 
             return fused_row_function(row, _NAME)
-        case ProductSpec() as product:
-            from einturnip.kernels.llvm.pack_loops import multiply_function
+        case PackedSpec() as packed:
+            from einturnip.kernels.llvm.pack_loops import packed_function
 
-            return multiply_function(product, _NAME)
+            return packed_function(packed, _NAME)
         case CommandListExecutor():
             return command_list_ir(_NAME)
         case ParallelForCode():

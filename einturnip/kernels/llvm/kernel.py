@@ -15,7 +15,6 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import first_offset, label_strides
 from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
-from einturnip.kernels.llvm.pack_plan import COLUMN_VECTORS
 from einturnip.kernels.parallel_parts import divided, spans
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, MachineCode, address_of
 
@@ -42,10 +41,8 @@ class MachineCodeKernel(MachineCode):
         words, spec, n = self._words(arguments), self.spec, self.spec.n_labels
         if words is None:
             return self.fallback.prepare(arguments)
-        tensors = range(2 * n + 1, len(words) - (spec.packing is not None), n + 1)
+        tensors = range(2 * n + 1, len(words), n + 1)
         call = KernelCall(self.function, words, tensors, partial(self._compared, arguments) if spec.compares else None)
-        if spec.scratch_nbytes:
-            call.scratch, call.scratch_nbytes = len(words) - 1, spec.scratch_nbytes
         if spec.mode == "full":
             call.divide = partial(self._divided, words, tensors)
         return call
@@ -65,18 +62,14 @@ class MachineCodeKernel(MachineCode):
         """Yield output labels with the minimum points of a part, those that repeat the fewest reads first."""
         spec, tile, outputs = self.spec, dict(self.spec.tile), self.spec.einsum.n_out
         yield from ((label, 1) for label in range(outputs) if label not in tile)
-        if spec.packing is not None:
-            yield spec.vector, COLUMN_VECTORS * spec.width
-        elif spec.vector < outputs:  # walked outermost where the tile has other labels
+        if spec.vector < outputs:  # walked outermost where the tile has other labels
             run = 2 * _MIN_RUN if spec.swept >= 0 else _MIN_RUN if len(tile) == 1 else 0
             yield spec.vector, max(spec.width * tile[spec.vector], run // spec.out_dtypes[0].itemsize)
         yield from ((label, _MIN_TILES * n) for label, n in tile.items() if label not in (spec.vector, spec.swept))
 
     def _compared(self, arguments: CallArguments, flags: int) -> int:
-        """Return the flags, without an INVALID that a comparison with NaN may have raised."""
-        if self.spec.repeatable or arguments.first:  # NumPy computes the tile again and knows
-            return self.fallback.prepare(arguments).run()
-        return flags & ~INVALID if any(map(_has_nan, arguments.operands)) else flags
+        """See ``without_comparisons``."""
+        return without_comparisons(self.fallback, arguments, flags, self.spec.repeatable or arguments.first)
 
     def _words(self, arguments: CallArguments) -> array[int] | None:
         """Return the function's argument; None if an array's strides do not fit."""
@@ -95,16 +88,22 @@ class MachineCodeKernel(MachineCode):
                 return None
             found.append(address_of(tensor) + first_offset(access, tensor.strides, extents))
             found.extend([steps.get(p, 0) for p in range(n)])
-        if spec.packing is not None:
-            found.append(0)
         return found
 
     def _along(self, slot: int) -> int:
-        """Return the label along which an array is loaded or stored in vectors; -1 where it is gathered."""
+        """Return the label along which an array is loaded or stored in vectors."""
         spec = self.spec
-        if spec.packing is not None and slot < len(spec.packing.along):
-            return spec.packing.along[slot]
         return spec.tile[0][0] if slot in spec.crossed else spec.vector
+
+
+def without_comparisons(fallback: HostKernel, arguments: CallArguments, flags: int, repeatable: bool) -> int:
+    """Return the flags of a call, without an INVALID that a comparison with NaN may have raised.
+
+    ``repeatable``: the call may start again from the beginning.
+    """
+    if repeatable:  # NumPy computes the tile again and knows
+        return fallback.prepare(arguments).run()
+    return flags & ~INVALID if any(map(_has_nan, arguments.operands)) else flags
 
 
 def _has_nan(operand: Array) -> bool:

@@ -15,7 +15,8 @@ from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.llvm.block_sizes import block_sizes
-from einturnip.kernels.llvm.pack_plan import PackPlan, is_smooth, packed
+from einturnip.kernels.llvm.pack_plan import is_smooth, packed
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 from einturnip.kernels.protocol import Mode
 
@@ -35,7 +36,7 @@ class KernelSpec:
     that are contiguous along the first label of the tile instead, which are transposed in registers. ``swept``: the
     label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
     ``repeatable``: a call may start again from the beginning. ``compares``: INVALID may come from a comparison with
-    NaN. ``packing``: how operands are packed, where each of their values serves a whole register tile. ``blocks``: by
+    NaN. ``packing``: the code to compile instead, where each operand serves a whole register tile. ``blocks``: by
     aggregated label, outermost first, the sizes of blocks of partial sums in steps. ``streams``: the result is so large
     that it bypasses the cache.
     """
@@ -51,7 +52,7 @@ class KernelSpec:
     repeatable: bool
     compares: bool
     swept: int = -1
-    packing: PackPlan | None = None
+    packing: PackedSpec | None = None
     blocks: tuple[tuple[int, ...], ...] = ()
     streams: bool = False
 
@@ -84,11 +85,6 @@ class KernelSpec:
         """Return the spec without the sizes that its code does not depend on."""
         return replace(self, einsum=without_extents(self.einsum))
 
-    @property
-    def scratch_nbytes(self) -> int:
-        """Bytes of thread scratch for packed operands; 0 if none is packed."""
-        return self.packing.places(self.graph, self.width)[-1] if self.packing is not None else 0
-
 
 def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     """Return an einsum's kernel spec, the same object each time; None where NumPy computes it."""
@@ -111,7 +107,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     if any(d.kind == "c" or d.name == "bf16" for d in types):
         return None
     n_labels = einsum.n_out if mode == "finalize" else len(einsum.labels)
-    packing = packed(einsum, graph, root) if mode != "finalize" and _is_simple(einsum) else None
+    packing = packed(einsum) if mode != "finalize" and _is_simple(einsum) else None
     vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
     if packing is not None:
         vector = einsum.n_out - 1
@@ -128,9 +124,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
         compares = compares or aggregation.idempotent or aggregation.combine == "log_add"
     repeatable = mode != "accumulate" or aggregation is None or aggregation.idempotent
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
-    if packing is not None:
-        tile = (packing.row, packing.height), (vector, 1)
-    swept = _swept(einsum, mode, tile, vector)
+    swept = _swept(einsum, mode, tile, vector) if packing is None else -1
     tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
     blocks = _blocks_of_sums(einsum, vector, width, tile) if folding else ()
     nbytes = einsum.dtype.itemsize

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Strides = Mapping[int, int]  # bytes by label
-# One loop: points, and the strides (bytes) of left, right and out.
-Label = tuple[int, int, int, int]
-LEFT, RIGHT, OUT = range(3)
+# One loop: points, and the strides (bytes) of each operand and of the result.
+Label = tuple[int, ...]
 _MIN_ADJACENT = 4  # minimum contiguous elements of the right operand that a square takes together
 _LINES = 16  # adjacent cache lines that memory delivers at its full rate
 
@@ -42,14 +41,13 @@ def merged_labels(labels: Sequence[int | Label], extents: Mapping[int, int], str
             continue
         if found and all(outer == n * inner for outer, inner in zip(found[-1][1:], steps, strict=True)):
             n *= found.pop()[0]
-        found.append((n, steps[0], steps[1], steps[2]))
-    return found or [(1, 0, 0, 0)]
+        found.append((n, *steps))
+    return found or [(1, *(0 for _ in strides))]
 
 
 def _label(p: int, n: int, times: int, strides: Sequence[Strides]) -> Label:
     """Return the loop of ``n`` steps of ``times`` points each."""
-    left, right, out = (times * s.get(p, 0) for s in strides)
-    return n, left, right, out
+    return (n, *(times * s.get(p, 0) for s in strides))
 
 
 def squares(
@@ -57,24 +55,25 @@ def squares(
     extents: Mapping[int, int],
     strides: Sequence[Strides],
     inner: int,
+    right: int,
     along: Sequence[int],
     max_points: int,
 ) -> SquareOrder:
     """Return labels in the order of the left or the result, in squares if the right is ordered otherwise.
 
-    A cache line of the right operand's elements is then used up while it is cached. ``inner``: LEFT or OUT. ``along``:
-    sizes of a square's side in that tensor, best first; the first that divides its label is taken, and the last is a
-    cache line. ``max_points``: maximum points of a square.
+    A cache line of the right operand's elements is then used up while it is cached. ``inner``, ``right``: tensors, the
+    left or the result, and the right. ``along``: sizes of a square's side in the first, best first; the first that
+    divides its label is taken, and the last is a cache line. ``max_points``: maximum points of a square.
     """
     labels = by_strides(group, strides[inner])
     size = 64 // along[-1]
-    fast, adjacent = (next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, RIGHT))
+    fast, adjacent = (next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, right))
     if fast is None:
-        return SquareOrder(by_strides(group, strides[RIGHT]))
+        return SquareOrder(by_strides(group, strides[right]))
     if adjacent is None or fast == adjacent:
         return SquareOrder(labels)
     step = next((d for d in along if extents[fast] % d == 0), extents[fast])
-    run = [adjacent, *_behind(adjacent, [p for p in labels if p != fast], extents, strides[RIGHT])]
+    run = [adjacent, *_behind(adjacent, [p for p in labels if p != fast], extents, strides[right])]
     part = _part([extents[p] for p in run], step, along[-1], max_points)
     walks: list[int | Label] = [p for p in labels if p not in (*run, fast)]
     inside, left = [_label(fast, step, 1, strides)], part
@@ -87,7 +86,7 @@ def squares(
     found = [*walks, *outside, *inside]
     return (
         SquareOrder(found, step, part)
-        if part >= _MIN_ADJACENT and strides[RIGHT][adjacent] == size
+        if part >= _MIN_ADJACENT and strides[right][adjacent] == size
         else SquareOrder(found)
     )
 

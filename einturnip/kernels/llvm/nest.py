@@ -214,7 +214,7 @@ class LoopNest(OutputLoops):
         """Combine a tile's state with the existing one and store it, or finalize and store it."""
         aggregation, mode = self.einsum.aggregation, self.spec.mode
         assert aggregation is not None
-        if mode == "accumulate" or self.spec.swept >= 0 or self.spec.packing is not None:
+        if mode == "accumulate" or self.spec.swept >= 0:
 
             def joined() -> list[IrValue]:
                 there = []

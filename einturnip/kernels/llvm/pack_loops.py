@@ -1,44 +1,42 @@
-"""Contractions as machine code: blocks packed from any strides, multiplied in registers.
+"""Packed contractions as machine code: blocks packed from any strides, combined in registers.
 
-One function an element type serves every contraction. Each label has a stride of its own in each tensor, so rows,
-columns and terms of the sum run over several labels; their offsets are tabulated a block at a time. Results are stored
-with the strides of the output. Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of offsets
-instead of strides.
+One function serves every contraction of a join: matrix products of a type, distances, (min, +). Each label has a stride
+of its own in each tensor, so rows, columns and terms run over several labels; their offsets are tabulated a block at a
+time. Results are stored with the strides of the output. Source: Goto and van de Geijn (2008), the blocks; Matthews
+(2018), tables of offsets instead of strides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.pack_routines import CHUNK, ROWS, ProductSpec, packs, place, table
-from einturnip.kernels.llvm.register_tile import HEIGHTS, LEAVES, STREAMS, TileUpdate, strip_tile, tile
+from einturnip.kernels.llvm.pack_routines import packs, place, table
+from einturnip.kernels.llvm.packed_spec import CHUNK, PackedSpec
+from einturnip.kernels.llvm.register_tile import LEAVES, PUTS, STREAMS, TileUpdate, strip_tile, tile
 from einturnip.kernels.llvm.routine import ONE, Routine, module, number
 from einturnip.kernels.llvm.transposed_packing import RUN, ColumnBlock, TermBlock
 
-# The argument is an array of i64: WORDS, then the byte offsets of the LISTS of labels in it, then the byte offsets of
-# PLACES in the workspace. A list: the number of labels, and four words each, outermost first: extent, and the strides
-# of left, right and out in bytes.
+# The argument is an array of i64: WORDS, then the byte offsets of the LISTS of labels in it, the byte offsets of
+# buffers in the workspace, and the addresses of the operands and of the result. A list: the number of labels; of each,
+# outermost first, its extent and its strides in the operands and in the result, in bytes.
 WORDS = (
-    *("adds", "alpha", "left", "right", "out", "scratch"),
-    *("batches", "rows", "columns", "terms"),
+    *("adds", "alpha", "scratch", "batches", "rows", "columns", "terms"),
     *("row_block", "column_block", "term_block"),
-    # Columns, else terms, that are adjacent in the right operand: their distance in the list, and number; 0: none.
+    # Columns, else terms, that are adjacent in the first right operand: distance in the list, and number; 0: none.
     *("column_step", "column_part", "term_step", "term_part"),
-    # Not 0: the packed right operand is kept for the next call, which packs again only if its address, extents or this
-    # word differ.
+    # Not 0: the packed right operands are kept for the next call, which packs again only if their addresses, extents or
+    # this word differ.
     "keeps",
 )
 LISTS = ("batch_list", "row_list", "column_list", "term_list")
-_TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
-PACKED_WORDS = ("address", "extents")  # of the packed operand: words at the beginning of the workspace
-PLACES = ("kept", "tile", "near", "left_panel", "right_panel", *_TABLES)
-_OF = {"left": 1, "right": 2, "out": 3}  # words of a label
 _FEW = 4  # up to this many panels of columns, a left operand with contiguous terms is read without packing it
 _AHEAD = 4  # panels of the right that are prefetched
 # Columns that are packed at once, and elements of that block, which is to stay in the second-level cache (bytes both).
 _MAX_COLUMNS, _MAX_PACKED = 2048, 512 << 10
+_MAX_ROWS = 768  # rows of a block
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,16 @@ class PackedBlocks:
     rows: int
     columns: int
     terms: int
-    code: ProductSpec
+    code: PackedSpec
 
     @classmethod
-    def of(cls, code: ProductSpec, m: int, n: int, k: int, squares: tuple[int, int] = (0, 1)) -> PackedBlocks:
+    def of(cls, code: PackedSpec, m: int, n: int, k: int, squares: tuple[int, int] = (0, 1)) -> PackedBlocks:
         """Return blocks for the caches of a core; ``squares``: columns and terms of a square, if any."""
         columns = _even(n, max(max_packed_columns(code), squares[0]), squares[0] or code.columns)
-        terms = min(_MAX_PACKED // code.size // -(-columns // code.columns) // code.columns, 16 * CHUNK)
+        points = _MAX_PACKED // (code.right_panels * code.size)
+        terms = min(points // -(-columns // code.columns) // code.columns, 16 * CHUNK)
         terms = max(1, terms // CHUNK) * CHUNK  # results are loaded and stored once a chunk, however short it is
-        return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms, squares[1]), code)
+        return cls(_even(m, _MAX_ROWS, code.rows), columns, _even(k, terms, squares[1]), code)
 
     @property
     def places(self) -> dict[str, int]:
@@ -64,12 +63,12 @@ class PackedBlocks:
         columns = -(-self.columns // self.code.columns) * self.code.columns
         counts = {"r": self.rows, "c": columns, "t": self.terms}
         sizes = {
-            "kept": 8 * len(PACKED_WORDS),
-            "tile": ROWS * self.code.columns * self.code.size,
+            "kept": 8 * (1 + self.code.right),
+            "tile": self.code.rows * self.code.columns * self.code.size,
             "near": (RUN + self.code.width) * self.code.width * self.code.size,
-            "left_panel": ROWS * self.code.line_nbytes,
-            "right_panel": columns * (self.terms + 1) * self.code.size,
-            **{name: 16 * counts[name[0]] for name in _TABLES},  # of places, then of runs
+            "left_panel": self.code.left_panels * self.code.left_nbytes,
+            "right_panel": columns // self.code.columns * (self.terms + 1) * self.code.term_nbytes,
+            **{name: 16 * counts[name[0]] for name in _tables(self.code)},  # of places, then of runs
         }
         found, at = {}, 0
         for name, nbytes in sizes.items():
@@ -78,12 +77,31 @@ class PackedBlocks:
         return {**found, "end": at}
 
 
-def max_packed_columns(code: ProductSpec) -> int:
+def _tables(code: PackedSpec) -> list[str]:
+    """Return the names of tables of offsets: a group of labels and a tensor."""
+    left, right = code.sides
+    of_left = [f"{group}_{k}" for k in left for group in ("row", "term")]
+    of_right = [f"{group}_{k}" for k in right for group in ("column", "term")]
+    return ["row_out", "column_out", *of_left, *of_right]
+
+
+def place_names(code: PackedSpec) -> tuple[str, ...]:
+    """Return the buffers in the workspace, in the order of the argument."""
+    return ("kept", "tile", "near", "left_panel", "right_panel", *_tables(code))
+
+
+def address_words(code: PackedSpec) -> range:
+    """Return the words of the argument that hold the addresses of the operands and of the result."""
+    begin = len(WORDS) + len(LISTS) + len(place_names(code))
+    return range(begin, begin + len(code.tensors))
+
+
+def max_packed_columns(code: PackedSpec) -> int:
     """Return the maximum columns that are packed at once."""
-    return _MAX_COLUMNS // code.size
+    return _MAX_COLUMNS // (code.right_panels * code.size)
 
 
-def max_transposed_columns(code: ProductSpec, terms: int) -> int:
+def max_transposed_columns(code: PackedSpec, terms: int) -> int:
     """Return the maximum columns that are packed at once in squares: more, the fewer terms there are."""
     return max(2 * _MAX_COLUMNS, min(8 * _MAX_COLUMNS, _MAX_PACKED // terms)) // code.size
 
@@ -95,25 +113,29 @@ def _even(n: int, max_size: int, unit: int = 1) -> int:
     return -(-each // unit) * unit
 
 
-def multiply_function(what: ProductSpec, name: str) -> str:
+def packed_function(what: PackedSpec, name: str) -> str:
     """Return the LLVM IR."""
-    parts = [place(), table(what), *packs(what), ColumnBlock(what), TermBlock(what), TileUpdate(what)]
-    for kind, make in (("tile", tile), ("strip", strip_tile)):
-        parts += [make(what, height, vectors) for height in HEIGHTS[kind] for vectors in (1, 2)]
+    parts = [place(what), table(what), *packs(what), TileUpdate(what)]
+    parts += [ColumnBlock(what), TermBlock(what)] if what.is_product else []
+    for kind, heights in what.heights.items():
+        make = {"tile": tile, "strip": strip_tile}[kind]
+        parts += [make(what, height, vectors) for height in heights for vectors in (1, 2)]
     return module([*parts, _BlockedLoops(what, name)])
 
 
 class _BlockedLoops(Routine):
     """The loops: batches, columns, terms, rows; then strips of rows, chunks of terms, and register tiles."""
 
-    def __init__(self, what: ProductSpec, name: str) -> None:
+    def __init__(self, what: PackedSpec, name: str) -> None:
         super().__init__(name, "words", "", linkage="")
         self.what, base = what, self["words"]
         self.word_of = {text: self.word(base, k) for k, text in enumerate(WORDS)}
         self.scratch = self.as_pointer(self.word_of["scratch"])
         self.lists = {text: self.at(base, self.word(base, len(WORDS) + k)) for k, text in enumerate(LISTS)}
         behind = len(WORDS) + len(LISTS)
-        self.places = {text: self.at(self.scratch, self.word(base, behind + k)) for k, text in enumerate(PLACES)}
+        names = place_names(what)
+        self.places = {text: self.at(self.scratch, self.word(base, behind + k)) for k, text in enumerate(names)}
+        self.left, self.right = ([str(k) for k in side] for side in what.sides)
         self.factor = self.words(base, WORDS.index("alpha"))
         self.runs: dict[str, IrValue] = {}
         self.each(self.word_of["batches"], 1, self._batch)
@@ -125,14 +147,14 @@ class _BlockedLoops(Routine):
         padded = self.rounded(count, unit) if unit > 1 else count
         self.runs[text] = self.words(self.places[text], padded)
         pointers = self.places[text], self.runs[text], self.lists[f"{group}_list"]
-        self.run("table", *pointers, begin, count, padded, number(_OF[tensor]))
+        self.run("table", *pointers, begin, count, padded, number(1 + self.what.tensors.index(tensor)))
 
     def _batch(self, batch: IrValue) -> None:
         self.tensors = {}
-        for tensor, word in _OF.items():
-            arguments = f"{self.lists['batch_list']}, {batch}, i64 {word}"
+        for k, (tensor, word) in enumerate(zip(self.what.tensors, address_words(self.what), strict=True)):
+            arguments = f"{self.lists['batch_list']}, {batch}, i64 {k + 1}"
             moved = self.make(f"call i64 @place({arguments})", "i64", 0)
-            self.tensors[tensor] = self.at(self.as_pointer(self.word_of[tensor]), moved)
+            self.tensors[tensor] = self.at(self.pointer_in(self["words"], word), moved)
         self.blocks(self.word_of["columns"], self.word_of["column_block"], self._columns)
 
     def _columns(self, begin: IrValue) -> None:
@@ -143,9 +165,10 @@ class _BlockedLoops(Routine):
 
     def _terms(self, begin: IrValue) -> None:
         self.depth = self.minimum(self.minus(self.word_of["terms"], begin), self.word_of["term_block"])
-        self._table("term_left", begin, self.depth)
+        for left in self.left:
+            self._table(f"term_{left}", begin, self.depth)
         self.adds = self.select(self.whether("sgt", begin, 0), ONE, self.word_of["adds"])
-        self.panel_nbytes = self.times(self.plus(self.depth, 1), self.what.columns * self.what.size)
+        self.panel_nbytes = self.times(self.plus(self.depth, 1), self.what.term_nbytes)
         self._keep_or_pack(begin)
         self.blocks(self.word_of["rows"], self.word_of["row_block"], self._rows)
 
@@ -154,13 +177,14 @@ class _BlockedLoops(Routine):
         return self.at(self.places["right_panel"], self.times(self.over(column, self.what.columns), self.panel_nbytes))
 
     def _keep_or_pack(self, term: IrValue) -> None:
-        """Pack the right block from a term on, unless it is already packed."""
+        """Pack the right blocks from a term on, unless they are already packed."""
         kept = self.places["kept"]
         kind = self.plus(self.times(self.word_of["keeps"], 1 << 24), self.breadth)
         extents = self.plus(self.times(kind, 1 << 32), self.depth)
-        block = self.address(self.tensors["right"]), extents
-        same = [self.whether("eq", self.word(kept, k), value) for k, value in enumerate(block)]
-        there = self.both(self.both(*same), self.whether("ne", self.word_of["keeps"], 0))
+        block = extents, *(self.address(self.tensors[right]) for right in self.right)
+        there = self.whether("ne", self.word_of["keeps"], 0)
+        for k, value in enumerate(block):
+            there = self.both(there, self.whether("eq", self.word(kept, k), value))
 
         def pack() -> None:
             self._pack(term)
@@ -170,65 +194,64 @@ class _BlockedLoops(Routine):
         self.either(there, lambda: None, pack)
 
     def _pack(self, term: IrValue) -> None:
-        """Pack the right block by the routine that touches each cache line once."""
-        self._table("column_right", self.first_column, self.breadth, self.what.columns)
-        self._table("term_right", term, self.depth)
-        columns, each = self.what.columns, self.each
-        along, aside = (self.whether("sgt", self.word_of[f"{text}_step"], 0) for text in ("column", "term"))
-        plain = lambda: each(self.breadth, columns, self._pack_right)  # noqa: E731
-        of_terms = lambda: each(self.breadth, self.what.width, self._pack_terms)  # noqa: E731
-        self.either(along, self._pack_columns, lambda: self.either(aside, of_terms, plain))
+        """Pack the right blocks, the first by the routine that touches each cache line once."""
+        columns, width, each = self.what.columns, self.what.width, self.each
+        for k, right in enumerate(self.right):
+            self._table(f"column_{right}", self.first_column, self.breadth, columns)
+            self._table(f"term_{right}", term, self.depth)
+            plain = partial(each, self.breadth, columns, partial(self._pack_right, k))
+            if not self.what.is_product:
+                plain()
+                continue
+            along, aside = (self.whether("sgt", self.word_of[f"{text}_step"], 0) for text in ("column", "term"))
+            of_terms = partial(each, self.breadth, width, self._pack_terms)
+            self.either(along, self._pack_columns, partial(self.either, aside, of_terms, plain))
+        if not self.what.graph.is_packed(1):
+            each(self.breadth, width, lambda column: self.run("map_right", self._vector(column), self.depth))
+
+    def _vector(self, column: IrValue) -> IrValue:
+        """Return the address of a vector of columns in the right panel."""
+        return self.at(self._panel(column), self.times(self.integer("urem", column, self.what.columns), self.what.size))
 
     def _pack_columns(self) -> None:
         """Pack in squares of columns, after the columns of a partial last panel."""
         whole = self.times(self.over(self.breadth, self.what.columns), self.what.columns)
-        self.when(self.whether("sgt", self.breadth, whole), lambda: self._pack_right(whole))
+        self.when(self.whether("sgt", self.breadth, whole), lambda: self._pack_right(0, whole))
         step, part = (self.word_of[f"column_{text}"] for text in ("step", "part"))
-        places = self.places
+        places, right = self.places, self.right[0]
 
         def one(first: IrValue) -> None:
-            pointers = places["right_panel"], self.tensors["right"], places["column_right"], places["term_right"]
-            self.run("pack_columns", *pointers, places["near"], first, step, part, self.panel_nbytes, self.depth)
+            tables = places[f"column_{right}"], places[f"term_{right}"], places["near"]
+            numbers = first, step, part, self.panel_nbytes, self.depth
+            self.run("pack_columns", places["right_panel"], self.tensors[right], *tables, *numbers)
 
         self.blocks(self.breadth, self.times(step, part), one)
 
     def _pack_terms(self, column: IrValue) -> None:
         """Pack a vector of columns in squares of terms."""
-        lane = self.integer("urem", column, self.what.columns)
-        panel = self.at(self._panel(column), self.times(lane, self.what.size))
-        pointers = (
-            panel,
-            self.tensors["right"],
-            self.words(self.places["column_right"], column),
-            self.places["term_right"],
-        )
-        self.run(
-            "pack_terms",
-            *pointers,
-            self.places["near"],
-            self.word_of["term_step"],
-            self.word_of["term_part"],
-            self.depth,
-        )
+        places, right = self.places, self.right[0]
+        tables = self.words(places[f"column_{right}"], column), places[f"term_{right}"], places["near"]
+        step, part = (self.word_of[f"term_{text}"] for text in ("step", "part"))
+        self.run("pack_terms", self._vector(column), self.tensors[right], *tables, step, part, self.depth)
 
-    def _pack_right(self, column: IrValue) -> None:
-        columns, places, runs = self.what.columns, self.places, self.runs
+    def _pack_right(self, k: int, column: IrValue) -> None:
+        """Pack a panel of the right operand ``k``."""
+        columns, right = self.what.columns, self.right[k]
+        of_columns, of_terms = self.places[f"column_{right}"], self.places[f"term_{right}"]
         last = self.minus(self.rounded(self.breadth, columns), columns)
         following = self.minimum(self.plus(column, _AHEAD * columns), last)
         self.run(
             "pack_right",
-            *(self._panel(column), self.tensors["right"]),
-            *(self.words(places["column_right"], column), self.words(runs["column_right"], column)),
-            *(places["term_right"], runs["term_right"], self.words(places["column_right"], following)),
+            *(self.at(self._panel(column), k * columns * self.what.size), self.tensors[right]),
+            *(self.words(of_columns, column), self.words(self.runs[f"column_{right}"], column)),
+            *(of_terms, self.runs[f"term_{right}"], self.words(of_columns, following)),
             self.depth,
         )
 
     def _rows(self, begin: IrValue) -> None:
         self.height = self.minimum(self.minus(self.word_of["rows"], begin), self.word_of["row_block"])
-        self._table("row_left", begin, self.height, ROWS)
-        self._table("row_out", begin, self.height, ROWS)
-        straight = self.whether("sge", self.word(self.runs["term_left"], 0), self.depth)
-        narrow = self.whether("sle", self.breadth, _FEW * self.what.columns)
+        for tensor in (*self.left, "out"):
+            self._table(f"row_{tensor}", begin, self.height, self.what.rows)
 
         def strips(high: int, body: Callable[[IrValue, IrValue], None]) -> None:
             def strip(row: IrValue) -> None:
@@ -237,20 +260,24 @@ class _BlockedLoops(Routine):
 
             self.each(self.height, high, strip)
 
-        self.either(
-            self.both(straight, narrow),
-            lambda: strips(HEIGHTS["strip"][-1], self._passing),
-            lambda: strips(HEIGHTS["tile"][-1], self._chunks),
-        )
+        packing = partial(strips, self.what.rows, self._chunks)
+        if not self.what.is_product:
+            packing()
+            return
+        straight = self.whether("sge", self.word(self.runs[f"term_{self.left[0]}"], 0), self.depth)
+        narrow = self.whether("sle", self.breadth, _FEW * self.what.columns)
+        passing = partial(strips, self.what.heights["strip"][-1], self._passing)
+        self.either(self.both(straight, narrow), passing, packing)
 
     def _passing(self, row: IrValue, following: IrValue) -> None:
         """Compute tiles of rows with contiguous terms, for few columns."""
-        rows, first = self.places["row_left"], self.word(self.places["term_left"], 0)
+        left = self.left[0]
+        rows, first = self.places[f"row_{left}"], self.word(self.places[f"term_{left}"], 0)
 
         def one(column: IrValue) -> None:
             again = self.whether("slt", self.plus(column, self.what.columns), self.breadth)
             ahead = self.words(rows, self.select(again, row, following))
-            pointers = self._panel(column), self.tensors["left"], self.words(rows, row), ahead
+            pointers = self._panel(column), self.tensors[left], self.words(rows, row), ahead
             self._tile("strip", row, column, self.adds, pointers, (first, self.depth))
 
         self.each(self.breadth, self.what.columns, one)
@@ -269,25 +296,29 @@ class _BlockedLoops(Routine):
         )
 
     def _chunk(self, row: IrValue, following: IrValue, term: IrValue) -> None:
-        """Pack a left panel and compute its tiles, prefetching the next chunk or the next strip's first."""
-        places, runs, after = self.places, self.runs, self.plus(term, CHUNK)
+        """Pack left panels and compute their tiles, prefetching the next chunk or the next strip's first."""
+        places, runs, what, after = self.places, self.runs, self.what, self.plus(term, CHUNK)
         more = self.whether("slt", after, self.depth)
-        here = self.words(places["row_left"], row)
-        ahead = self.words(places["row_left"], self.select(more, row, following))
-        terms = self.words(places["term_left"], self.select(more, after, number(0)))
         count = self.minimum(self.minus(self.depth, term), CHUNK)
         adds = self.select(self.whether("sgt", term, 0), ONE, self.adds)
-        left = self.places["left_panel"]
-        source = self.tensors["left"]
-        pointers = here, self.words(runs["row_left"], row)
-        of_terms = self.words(places["term_left"], term), self.words(runs["term_left"], term)
-        self.run("pack_left", left, source, *pointers, *of_terms, ahead, count)
+        panel, sources = places["left_panel"], []
+        for k, left in enumerate(self.left):
+            of_rows, of_terms = places[f"row_{left}"], places[f"term_{left}"]
+            ahead = self.words(of_rows, self.select(more, row, following))
+            terms = self.words(of_terms, self.select(more, after, number(0)))
+            sources.append((self.tensors[left], ahead, terms))
+            pointers = self.words(of_rows, row), self.words(runs[f"row_{left}"], row)
+            along = self.words(of_terms, term), self.words(runs[f"term_{left}"], term)
+            target = self.at(panel, k * what.left_nbytes)
+            self.run("pack_left", target, self.tensors[left], *pointers, *along, ahead, count)
+        if not what.graph.is_packed(0):
+            self.run("map_left", panel, count)
 
         def one(column: IrValue) -> None:
-            right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
-            self._tile("tile", row, column, adds, (left, right, source, ahead, terms), (count,))
+            right = self.at(self._panel(column), self.times(term, what.term_nbytes))
+            self._tile("tile", row, column, adds, (panel, right, *sources[0]), (count,))
 
-        self.each(self.breadth, self.what.columns, one)
+        self.each(self.breadth, what.columns, one)
 
     def _tile(
         self,
@@ -299,19 +330,24 @@ class _BlockedLoops(Routine):
         numbers: tuple[IrValue, ...],
     ) -> None:
         """Call the smallest routine that covers the remaining rows and columns."""
+        heights = self.what.heights[kind]
         lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
         wide = self.whether("sgt", across, self.what.width)
         out = self.at(self.tensors["out"], self.word(self.places["column_out"], column))
         result = self.places["tile"], out, self.words(self.places["row_out"], row), self.factor
         run = self.word(self.runs["column_out"], column)
 
+        even = self.whether("eq", self.integer("and", self.address(out), 63), 0)
+        streams = self.whether("eq", how, STREAMS)
+
         def of(height: int, vectors: int) -> None:
             columns = self.minimum(across, vectors * self.what.width)
             whole = self.both(self.whether("sge", run, columns), self.whether("sge", lines, height))
-            whole = self.both(whole, self.whether("ne", how, STREAMS))
-            here = self.select(whole, how, number(LEAVES))
+            full = self.both(self.whether("eq", columns, vectors * self.what.width), even)
+            direct = self.select(self.both(streams, self.make(f"xor {full}, true", "i1", 0)), number(PUTS), how)
+            here = self.select(whole, direct, number(LEAVES))
             self.run(f"{kind}{height}x{vectors}", *result, *places, here, across, *numbers)
-            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, HEIGHTS[kind][-1], how))
+            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, heights[-1], how))
 
         def tile_of(height: int) -> None:
             self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
@@ -322,4 +358,4 @@ class _BlockedLoops(Routine):
             else:
                 self.either(self.whether("sgt", lines, height), lambda: lowest(*higher), lambda: tile_of(height))
 
-        lowest(*HEIGHTS[kind])
+        lowest(*heights)

@@ -1,4 +1,4 @@
-"""Packing of two-sided folds: which values are packed so that register tiles read them contiguously.
+"""Decides which einsums are packed, and the roles of their operands and labels.
 
 Like products, any einsum whose join combines a value of a row and a value of a column has rows, columns and terms:
 distances, (max, +). Values that depend on one side alone are computed as they are packed, once for a whole block of the
@@ -8,145 +8,136 @@ other side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Access, Einsum, labels_read
-from einturnip.kernels.expr.assemble import reachable_nodes
-from einturnip.kernels.expr.graph import PrimitiveGraph
-from einturnip.kernels.expr.window import terms
-from einturnip.kernels.llvm import processor
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, rewrite, walk
+from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.expr.window import aligned, terms
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 
-CHUNK = 128  # terms that are packed at once
-COLUMN_VECTORS = 16  # vectors of columns that are packed at once, for the second-level cache
-_MAX_ROUNDED = 64  # maximum chunks that are added in sequence; longer sums need blocks of partial sums
+_MAX_TERMS = 8192  # maximum terms that are added in sequence; longer sums need blocks of partial sums
 _MIN_ROWS, _MIN_COLUMNS, _MIN_TERMS = 48, 32, 8
-_LINE = 64
 # Packing pays for these operations: a tile of others would be long code, and is not limited by its loads.
 _LIGHT = frozenset({"add", "subtract", "multiply", "square", "negative", "absolute", "maximum", "minimum"})
-_MAX_JOINED, _MAX_PACKED = 6, 2
+_MAX_JOINED, _MAX_PANELS = 6, 2  # of a side, each of an operand or of what is computed from several
 _PRODUCTS = frozenset({"multiply", "square"})
+_TYPES = ("f32", "f64", "i32", "i64")
 
 
 @dataclass(frozen=True)
-class PackPlan:
-    """How the two sides of a fold are packed.
+class PackedRoles:
+    """Roles of a packed einsum's operands and labels, over a tile of fixed extents.
 
-    ``row``, ``term``: labels; columns are the vector label. ``left``, ``right``: nodes that depend on rows, on columns.
-    ``negated``: nodes of the right that are packed with opposite sign. A difference is a sum then, and an add
-    instruction broadcasts its memory operand by itself; separate broadcasts compete with additions (Zen 4: 90 GFLOP/s
-    instead of 164 for squared distances). ``along``: by operand, the label along which it is loaded in vectors, -1
-    where it is gathered.
+    Shapes:
+        accesses, labels: of the left operands, the right ones, and the result: the accesses of their axes, and the
+            labels of their views.
+        slots: of the operands, left ones first.
+        groups: labels of rows, columns and terms, of more than one point each, as in ``batch`` and ``long``.
     """
 
-    row: int
-    term: int
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-    negated: frozenset[int]
-    along: tuple[int, ...]
-    height: int
+    accesses: tuple[Access, ...]
+    labels: tuple[tuple[int, ...], ...]
+    slots: tuple[int, ...]
+    groups: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    batch: tuple[int, ...]
+    extents: tuple[int, ...]
+    long: Mapping[int, int]
+    whole: bool
+    alpha: complex = 1.0
 
-    @property
-    def lower(self) -> int:
-        """Rows of the register tiles at the end."""
-        return self.height // 3
-
-    def joined(self, graph: PrimitiveGraph, root: int) -> list[str]:
-        """Return the operations of a point that are not computed while packing."""
-        found, waiting, seen = list[str](), [root], {root}
-        while waiting:
-            node = waiting.pop()
-            if node not in self.left and node not in self.right:
-                found.append(graph[node].op)
-                waiting += [a for a in graph[node].arguments if a not in seen]
-                seen.update(graph[node].arguments)
-        return found
-
-    def line_nbytes(self, dtype: DType) -> int:
-        """Return the bytes of a packed row: an odd number of cache lines, to avoid conflict misses."""
-        return CHUNK * dtype.itemsize + _LINE
-
-    def places(self, graph: PrimitiveGraph, width: int) -> dict[int, int]:
-        """Return the byte offset of each node's packed values; -1: their total size."""
-        found, at = {}, 0
-        for node in self.right:
-            found[node] = at
-            at += COLUMN_VECTORS * CHUNK * width * graph[node].dtype.itemsize
-        for node in self.left:
-            found[node] = at
-            at += self.height * self.line_nbytes(graph[node].dtype)
-        return {**found, -1: at}
+    def view(self, index: int, array: Array) -> Array:
+        """Return an operand with an axis a label."""
+        return aligned(array, self.accesses[index], self.labels[index], self.extents)
 
 
-def packed(einsum: Einsum, graph: PrimitiveGraph, root: int) -> PackPlan | None:
-    """Return how an einsum's operands are packed; None if too few points share them."""
-    column, bounds = einsum.n_out - 1, einsum.bounds
-    folded = range(einsum.n_out, len(bounds))
-    rounded = einsum.aggregation is not None and einsum.aggregation.rounds
-    if rounded and math.prod(bounds[p] for p in folded) > _MAX_ROUNDED * CHUNK:
+@lru_cache(maxsize=256)
+def packed(einsum: Einsum) -> PackedSpec | None:
+    """Return what to compile for an einsum whose operands are packed; None if too few points share them."""
+    aggregation, column, bounds = einsum.aggregation, einsum.n_out - 1, einsum.bounds
+    if aggregation is None or column < 1 or einsum.keys or bounds[column] < _MIN_COLUMNS:
         return None
-    if column < 1 or not folded or einsum.keys or bounds[column] < _MIN_COLUMNS:
+    if max((bounds[p] for p in einsum.aggregated), default=0) < _MIN_TERMS:
         return None
-    term = max(folded, key=lambda p: bounds[p])
-    rows = [p for p in range(column) if bounds[p] >= _MIN_ROWS]
-    if bounds[term] < _MIN_TERMS or not rows:
+    if aggregation.rounds and math.prod(bounds[p] for p in einsum.aggregated) > _MAX_TERMS:
         return None
-    row = max(rows, key=lambda p: bounds[p])
-    sides = _sides(graph, root, row, column)
-    if sides is None:
+    left, right = _sides(einsum)
+    if math.prod(bounds[p] for p in _groups(einsum, left, right)[0]) < _MIN_ROWS:
         return None
-    left, right = sides
-    height = 24 if "avx512f" in processor.features() else 6  # accumulators, of 32 or 16 registers
-    along = tuple(_along(access, row, column, term) for access in einsum.accesses)
-    made = PackPlan(row, term, left, right, _negated(graph, root, left, right), along, height)
+    spec = _spec(einsum, (*left, *right), len(left))
+    if spec is None:
+        return None
+    graph, joined = spec.graph.graph, spec.graph.joined
+    few = spec.graph.root in joined and len(joined) <= _MAX_JOINED
+    few = few and max(spec.left_panels, spec.right_panels) <= _MAX_PANELS
+    if not few or not _LIGHT.issuperset(graph[n].op for n in joined):
+        return None
     # Sums and extrema alone are limited by one unit, not by loads: packing would only add work.
     apart = any(not is_smooth(access, column) for access in einsum.accesses)
-    return made if apart or not _PRODUCTS.isdisjoint(made.joined(graph, root)) else None
+    return spec if apart or any(graph[n].op in _PRODUCTS for n in joined) else None
 
 
-def _sides(graph: PrimitiveGraph, root: int, row: int, column: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the largest parts of a join that depend on rows or on columns alone; None if much remains."""
-    left, right, joined = list[int](), list[int](), 0
-    waiting, seen = [root], {root}
-    while waiting:
-        node = waiting.pop()
-        n = graph[node]
-        if row in n.labels and column in n.labels:
-            joined += 1
-            if n.op not in _LIGHT:
-                return None
-            waiting += [a for a in n.arguments if a not in seen]
-            seen.update(n.arguments)
-        elif row in n.labels or column in n.labels:
-            (left if row in n.labels else right).append(node)
-    plain = all(graph[node].dtype.name in ("f32", "f64", "i32", "i64") for node in (*left, *right))
-    few = joined <= _MAX_JOINED and 0 < len(left) <= _MAX_PACKED and 0 < len(right) <= _MAX_PACKED
-    return (tuple(left), tuple(right)) if plain and few else None
+def _spec(einsum: Einsum, slots: tuple[int, ...], n_left: int) -> PackedSpec | None:
+    """Return the spec of a join of operands of one type, without indices; else None."""
+    dtype, aggregation = einsum.dtype, einsum.aggregation
+    if dtype.name not in _TYPES or any(d != dtype for d in einsum.dtypes) or aggregation is None:
+        return None
+    if any(isinstance(e, LabelValue) or e.dtype != dtype for e in walk(einsum.join)):
+        return None
+
+    def numbered(leaf: Scalar) -> Scalar:
+        return replace(leaf, slot=slots.index(leaf.slot)) if isinstance(leaf, OperandRef) else leaf
+
+    spec = PackedSpec(dtype, rewrite(einsum.join, numbered), aggregation, n_left, len(slots) - n_left)
+    return spec if all(n.dtype == dtype for n in spec.graph.graph.nodes) else None
 
 
-def _negated(graph: PrimitiveGraph, root: int, left: tuple[int, ...], right: tuple[int, ...]) -> frozenset[int]:
-    """Return the nodes of the right that are only subtracted from nodes of the left."""
-    return frozenset(
-        node
-        for node in right
-        if graph[node].dtype.is_float and all(of_left in left for of_left in _takers(graph, root, node))
+def _sides(einsum: Einsum) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the operands of rows and of columns; those of neither are read with the columns."""
+    read = [labels_read(access) for access in einsum.accesses]
+    columns = frozenset[int]().union(*(labels for labels in read if einsum.n_out - 1 in labels))
+    slots = range(len(read))
+    left = tuple(s for s in slots if any(p < einsum.n_out and p not in columns for p in read[s]))
+    right = (s for s in slots if s not in left)
+    return left, tuple(sorted(right, key=lambda s: einsum.n_out - 1 not in read[s]))
+
+
+def _groups(
+    einsum: Einsum, left: Sequence[int], right: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the labels of rows, columns and terms."""
+    of_left, of_right = (
+        frozenset[int]().union(*(labels_read(einsum.accesses[s]) for s in side)) for side in (left, right)
     )
+    out = range(einsum.n_out)
+    rows = tuple(p for p in out if p in of_left and p not in of_right)
+    return rows, tuple(p for p in out if p in of_right and p not in of_left), tuple(einsum.aggregated)
 
 
-def _takers(graph: PrimitiveGraph, root: int, node: int) -> Iterator[int]:
-    """Yield the minuend for each node that subtracts ``node``, and -1 for each that reads it otherwise."""
-    if node == root:
-        yield -1
-    for n in (graph[k] for k in reachable_nodes(graph, [root])):
-        if node in n.arguments:
-            yield n.arguments[0] if n.op == "subtract" and n.arguments[0] != node else -1
+def packed_roles(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> PackedRoles:
+    """Return the roles of a packed einsum's operands and labels; ``whole``: the result is not added to."""
+    left, right = _sides(einsum)
+    rows, columns, folded = _groups(einsum, left, right)
+    out = tuple(range(einsum.n_out))
+    long = {p: n for p, n in enumerate(extents) if n > 1}
+    slots = *left, *right
+    accesses = *(einsum.accesses[s] for s in slots), out
 
+    def kept(labels: Sequence[int]) -> tuple[int, ...]:
+        return tuple(p for p in labels if p in long)
 
-def _along(access: Access, row: int, column: int, term: int) -> int:
-    label = term if row in labels_read(access) else column
-    return label if label in labels_read(access) and is_smooth(access, label) else -1
+    return PackedRoles(
+        accesses=accesses,
+        labels=tuple(tuple(sorted(labels_read(access))) for access in accesses),
+        slots=slots,
+        groups=(kept(rows), kept(columns), kept(folded)),
+        batch=kept([p for p in out if p not in rows and p not in columns]),
+        extents=extents,
+        long=long,
+        whole=whole,
+    )
 
 
 def is_smooth(access: Access, label: int) -> bool:

@@ -1,59 +1,25 @@
-"""Routines of a product: tables of offsets, and panels packed from any strides."""
+"""Routines of a packed contraction: tables of offsets, and panels packed from any strides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from einturnip.ir.dtypes import DType
-from einturnip.kernels.llvm.ir import IrValue, element
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.packed_spec import PackedSpec
+from einturnip.kernels.llvm.primitives import write
 from einturnip.kernels.llvm.routine import ONE, ZERO, Routine
 
-ROWS = 12  # of a register tile; its columns are two vectors
-CHUNK = 256  # terms of a left panel, which stays in the first-level cache
 _SOON = 16  # terms of a right panel that are prefetched
 
 
-@dataclass(frozen=True)
-class ProductSpec:
-    """All that the code of products depends on."""
-
-    dtype: DType
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element."""
-        return self.dtype.itemsize
-
-    @property
-    def kind(self) -> str:
-        """LLVM type of an element."""
-        return element(self.dtype)
-
-    @property
-    def width(self) -> int:
-        """Elements of a vector."""
-        return 64 // self.dtype.itemsize
-
-    @property
-    def columns(self) -> int:
-        """Columns of a register tile."""
-        return 2 * self.width
-
-    @property
-    def line_nbytes(self) -> int:
-        """Bytes of a row of the left panel: an odd number of cache lines, to avoid conflict misses."""
-        return CHUNK * self.dtype.itemsize + 64
-
-
-def place() -> Routine:
+def place(what: PackedSpec) -> Routine:
     """Return the routine that computes the byte offset of a point in a list of labels, the last fastest."""
     f = Routine("place", "list", "number word", "i64")
     count = f.word(f["list"], 0)
 
     def body(turn: IrValue, carried: list[IrValue]) -> list[IrValue]:
         left, offset = carried
-        label = f.at(f["list"], f.plus(f.times(f.minus(f.minus(count, 1), turn), 32), 8))
+        label = f.at(f["list"], f.plus(f.times(f.minus(f.minus(count, 1), turn), 8 * what.record), 8))
         extent = f.word(label, 0)
         moved = f.times(f.integer("urem", left, extent), f.word(label, f["word"]))
         return [f.over(left, extent), f.plus(offset, moved)]
@@ -63,13 +29,13 @@ def place() -> Routine:
     return f
 
 
-def table(what: ProductSpec) -> Routine:
+def table(what: PackedSpec) -> Routine:
     """Return the routine that tabulates byte offsets of points, and the lengths of contiguous runs.
 
     ``count`` points from ``begin`` on; the last offset is repeated up to ``padded``.
     """
     f = Routine("table", "places runs list", "begin count padded word")
-    inner = f.at(f["list"], f.plus(f.times(f.word(f["list"], 0), 32), 8 - 32))
+    inner = f.at(f["list"], f.plus(f.times(f.word(f["list"], 0), 8 * what.record), 8 - 8 * what.record))
     extent, step = f.word(inner, 0), f.word(inner, f["word"])
 
     def fill(i: IrValue, carried: list[IrValue]) -> list[IrValue]:
@@ -105,7 +71,7 @@ class PanelPack(Routine):
     Vectors are loaded along the contiguous direction, and transposed in registers if the panel has the other one.
     """
 
-    def __init__(self, what: ProductSpec, name: str, lanes: int, lane_nbytes: int, term_nbytes: int) -> None:
+    def __init__(self, what: PackedSpec, name: str, lanes: int, lane_nbytes: int, term_nbytes: int) -> None:
         super().__init__(name, "target source places runs terms term_runs ahead", "count")
         self.what, self.lane_nbytes, self.term_nbytes = what, lane_nbytes, term_nbytes
         self.by_terms = term_nbytes == what.size  # the terms of a lane are contiguous in the panel
@@ -199,10 +165,61 @@ class PanelPack(Routine):
             self.store(self.load(self._source(first + j, p), self.what.kind), self._target(first + j, p))
 
 
-def packs(what: ProductSpec) -> list[Routine]:
-    """Return ``pack_left``, which packs row by row, and ``pack_right``, which packs term by term."""
-    right = what.columns * what.size
+class SideMap(Routine):
+    """Replaces a side's packed operands by what is computed from them, the same number of panels or fewer.
+
+    It takes one panel of the left, or a vector of columns of the right; ``lanes``: rows of the left.
+    """
+
+    def __init__(self, what: PackedSpec, side: int) -> None:
+        super().__init__(("map_left", "map_right")[side], "panel", "count")
+        self.what, self.side = what, side
+        width = what.width
+        if side:
+            self.each(self["count"], 1, lambda p: self._vectors(self.times(p, what.term_nbytes), None))
+            return
+
+        def some(p: IrValue) -> None:
+            left = self.compare("icmp slt", self.lanes("i64", width), self.splat(self.minus(self["count"], p), width))
+            at = self.times(p, what.size)
+            self.each(what.rows, 1, lambda r: self._vectors(self.plus(at, self.times(r, what.line_nbytes)), left))
+
+        self.each(self["count"], width, some)
+
+    def _vectors(self, at: IrValue, mask: IrValue | None) -> None:
+        """Compute a vector of each panel; lanes outside the mask, which may be no numbers, count as 0."""
+        what, graph = self.what, self.what.graph
+        step = what.columns * what.size if self.side else what.left_nbytes
+        known = {}
+        for k, slot in enumerate(what.sides[self.side]):
+            place = self.at(self.at(self["panel"], at), k * step)
+            known[graph.inputs[slot]] = (
+                self.load(place, what.kind, what.width) if mask is None else self.load_some(place, what.kind, mask)
+            )
+        for k, value in enumerate(values(self, what, known, graph.nodes[self.side])):
+            self.store(value, self.at(self.at(self["panel"], at), k * step))
+
+
+def values(f: Routine, what: PackedSpec, known: dict[int, IrValue], nodes: Sequence[int]) -> list[IrValue]:
+    """Compute nodes of the join from those that are known."""
+    graph, made = what.graph.graph, dict(known)
+
+    def value(node: int) -> IrValue:
+        if node not in made:
+            n = graph[node]
+            arguments = [value(a) for a in n.arguments]
+            x = write(f, n, arguments, [graph[a].dtype for a in n.arguments])
+            made[node] = x if x.width else f.splat(x, what.width)
+        return made[node]
+
+    return [value(node) for node in nodes]
+
+
+def packs(what: PackedSpec) -> list[Routine]:
+    """Return ``pack_left``, which packs row by row, ``pack_right``, term by term, and the side maps."""
+    maps = [SideMap(what, side) for side in (0, 1) if not what.graph.is_packed(side)]
     return [
-        PanelPack(what, "pack_left", ROWS, what.line_nbytes, what.size),
-        PanelPack(what, "pack_right", what.columns, what.size, right),
+        PanelPack(what, "pack_left", what.rows, what.line_nbytes, what.size),
+        PanelPack(what, "pack_right", what.columns, what.size, what.term_nbytes),
+        *maps,
     ]

@@ -1,12 +1,14 @@
-"""Routines of a product: register tiles of the result, and how they are stored."""
+"""Routines of a packed contraction: register tiles of the result, and how they are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
+from einturnip.kernels.llvm.folds import VectorFold
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.pack_routines import ROWS, ProductSpec
+from einturnip.kernels.llvm.pack_routines import values
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.routine import ZERO, Routine, number
 
 # Treatment of a finished tile: stored to the result, added to it, stored non-temporally, or left in the workspace for
@@ -14,20 +16,17 @@ from einturnip.kernels.llvm.routine import ZERO, Routine, number
 PUTS, ADDS, STREAMS, LEAVES = range(4)
 _TERMS = 128  # terms that a strip's tile adds to one register before its sum is added to another
 _FAR = 128  # maximum terms that a strip's rows are prefetched ahead
-# Rows of each kind of tile; a few last rows use a lower one. A strip has as many rows as the first-level cache has
-# ways, since they may all map to the same set.
-HEIGHTS = {"tile": (4, 8, ROWS), "strip": (4, 8)}
 # Where a tile is left or stored: workspace, its first column in the result, and the offsets of its rows.
 _RESULT = "target out places factor"
 
 
-def tile(what: ProductSpec, height: int, vectors: int) -> Routine:
-    """Return the routine that multiplies a left panel by a right one.
+def tile(what: PackedSpec, height: int, vectors: int) -> Routine:
+    """Return the routine that combines a left panel with a right one.
 
     It prefetches the source of the next left panel, one element a term, so that each row's lines are touched often.
     """
     f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how breadth count")
-    size, width, kind = what.size, what.width, what.kind
+    size, width = what.size, what.width
     _fetched(f, what, height, vectors)
 
     def term(p: IrValue, carried: list[IrValue]) -> list[IrValue]:
@@ -35,23 +34,27 @@ def tile(what: ProductSpec, height: int, vectors: int) -> Routine:
         f.prefetch(f.at(f["source"], f.plus(f.word(f["ahead"], row), f.word(f["terms"], p))))
         following = f.plus(row, 1)
         left = f.at(f["left"], f.times(p, size))
-        made = _added(f, what, vectors, [f.at(left, i * what.line_nbytes) for i in range(height)], p, sums)
-        return [f.select(f.whether("eq", following, ROWS), ZERO, following), *made]
+        rows = [
+            [f.at(left, i * what.line_nbytes + k * what.left_nbytes) for k in range(what.left_panels)]
+            for i in range(height)
+        ]
+        made = _added(f, what, vectors, rows, p, sums)
+        return [f.select(f.whether("eq", following, what.rows), ZERO, following), *made]
 
-    zeros = [f.constant(0, kind, width)] * (height * vectors)
+    zeros = [*VectorFold(f, what.aggregation).empty(width)] * (height * vectors)
     _, *sums = f.loop(ZERO, f["count"], 1, [ZERO, *zeros], term)
     _ended(f, what, vectors, sums)
     return f
 
 
-def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
+def strip_tile(what: PackedSpec, height: int, vectors: int) -> Routine:
     """Return the routine for left rows with contiguous terms, which are read without packing.
 
     It prefetches the terms used soon, near the end the next strip's first: far ahead into the second-level cache, since
     rows a power of two apart map to one set of the first, which keeps a line or two of each.
     """
     f = Routine(f"strip{height}x{vectors}", f"{_RESULT} right source rows ahead", "how breadth first count")
-    size, width, kind = what.size, what.width, what.kind
+    size, width = what.size, what.width
     _fetched(f, what, height, vectors)
     source = f.at(f["source"], f["first"])
     lines = [f.at(source, f.word(f["rows"], i)) for i in range(height)]
@@ -71,37 +74,55 @@ def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
 
         def term(t: IrValue, sums: list[IrValue]) -> list[IrValue]:
             here = f.plus(p, t)
-            return _added(f, what, vectors, [f.at(line, f.times(here, size)) for line in lines], here, sums)
+            return _added(f, what, vectors, [[f.at(line, f.times(here, size))] for line in lines], here, sums)
 
         return f.loop(ZERO, f.minimum(f.minus(f["count"], p), width), 1, sums, term)
 
-    zeros = [f.constant(0, kind, width)] * (height * vectors)
+    zeros = [*VectorFold(f, what.aggregation).empty(width)] * (height * vectors)
     end = f.rounded(f["count"], width)
 
     def block(begin: IrValue, totals: list[IrValue]) -> list[IrValue]:
         """Compute a partial sum of so few terms that rounding stays small."""
         sums = f.loop(begin, f.minimum(f.plus(begin, _TERMS), end), width, zeros, vector)
-        return [f.binary("fadd", total, part) for total, part in zip(totals, sums, strict=True)]
+        return [_combined(f, what, total, part) for total, part in zip(totals, sums, strict=True)]
 
     _ended(f, what, vectors, f.loop(ZERO, end, _TERMS, zeros, block))
     return f
 
 
 def _added(
-    f: Routine, what: ProductSpec, vectors: int, left: list[IrValue], p: IrValue, sums: list[IrValue]
+    f: Routine, what: PackedSpec, vectors: int, left: list[list[IrValue]], p: IrValue, sums: list[IrValue]
 ) -> list[IrValue]:
-    """Add one term to the sums: an element of each row times the panel's vectors."""
-    size, width, kind = what.size, what.width, what.kind
-    right = f.at(f["right"], f.times(p, what.columns * size))
-    many = [f.load(f.at(right, v * width * size), kind, width) for v in range(vectors)]
-    made = []
-    for i, place in enumerate(left):
-        one = f.splat(f.load(place, kind), width)
-        made += [f.intrinsic("fma", one, many[v], sums[vectors * i + v]) for v in range(vectors)]
+    """Add one term to the sums: an element of each row, joined with the panel's vectors.
+
+    ``left``: by row, the address of its element in each left panel.
+    """
+    size, width, kind, graph = what.size, what.width, what.kind, what.graph
+    right, fold = f.at(f["right"], f.times(p, what.term_nbytes)), VectorFold(f, what.aggregation)
+    of_left, of_right = graph.nodes
+    many = [
+        {
+            node: f.load(f.at(right, k * what.columns * size + v * width * size), kind, width)
+            for k, node in enumerate(of_right)
+        }
+        for v in range(vectors)
+    ]
+    made = list[IrValue]()
+    for i, places in enumerate(left):
+        one = {node: f.splat(f.load(place, kind), width) for node, place in zip(of_left, places, strict=False)}
+        for v in range(vectors):
+            (value,) = values(f, what, one | many[v], [graph.root])
+            made += fold.step((sums[vectors * i + v],), value, None)
     return made
 
 
-def _fetched(f: Routine, what: ProductSpec, height: int, vectors: int) -> None:
+def _combined(f: Routine, what: PackedSpec, a: IrValue, b: IrValue) -> IrValue:
+    """Combine two partial results."""
+    (found,) = VectorFold(f, what.aggregation).combine((a,), (b,))
+    return found
+
+
+def _fetched(f: Routine, what: PackedSpec, height: int, vectors: int) -> None:
     """Prefetch lines of the result, which are seldom in the first-level cache."""
 
     def fetch() -> None:
@@ -110,11 +131,14 @@ def _fetched(f: Routine, what: ProductSpec, height: int, vectors: int) -> None:
             for v in range(vectors):
                 f.prefetch(f.at(row, v * what.width * what.size))
 
-    f.when(f.whether("ne", f["how"], LEAVES), fetch)
+    f.when(f.whether("slt", f["how"], STREAMS), fetch)
 
 
-def _ended(f: Routine, what: ProductSpec, vectors: int, sums: list[IrValue]) -> None:
-    """Store a full tile with contiguous columns to the result; leave others in the workspace."""
+def _ended(f: Routine, what: PackedSpec, vectors: int, sums: list[IrValue]) -> None:
+    """Store a tile with contiguous columns to the result; leave others in the workspace.
+
+    One that is streamed has all its columns, at an address of whole cache lines.
+    """
     kind, width, nbytes = what.kind, what.width, what.width * what.size
 
     def leave() -> None:
@@ -122,36 +146,48 @@ def _ended(f: Routine, what: ProductSpec, vectors: int, sums: list[IrValue]) -> 
             row, v = divmod(k, vectors)
             f.store(value, f.at(f["target"], (2 * row + v) * nbytes))
 
+    def stream() -> None:
+        factors = _factors(f, what, width)
+        for k, value in enumerate(sums):
+            row, v = divmod(k, vectors)
+            f.stream(_scaled(f, value, factors), f.at(f.at(f["out"], f.word(f["places"], row)), v * nbytes))
+
     def put(adds: bool) -> None:
-        factors, last = f.splat(factor(f, what), width), f.minus(f["breadth"], (vectors - 1) * width)
+        factors, last = _factors(f, what, width), f.minus(f["breadth"], (vectors - 1) * width)
         mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(last, width))
         for k, value in enumerate(sums):
             row, v = divmod(k, vectors)
             there = f.at(f.at(f["out"], f.word(f["places"], row)), v * nbytes)
-            value = f.binary("fmul", value, factors)
+            value = _scaled(f, value, factors)
             if v < vectors - 1:
-                f.store(f.binary("fadd", f.load(there, kind, width), value) if adds else value, there)
+                f.store(_combined(f, what, f.load(there, kind, width), value) if adds else value, there)
             else:
-                f.store_some(f.binary("fadd", f.load_some(there, kind, mask), value) if adds else value, there, mask)
+                f.store_some(_combined(f, what, f.load_some(there, kind, mask), value) if adds else value, there, mask)
 
-    whole = lambda: f.either(f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))  # noqa: E731
-    f.either(f.whether("eq", f["how"], LEAVES), leave, whole)
+    stored = partial(f.either, f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))
+    away = partial(f.either, f.whether("eq", f["how"], STREAMS), stream, leave)
+    f.either(f.whether("sge", f["how"], STREAMS), away, stored)
 
 
-def factor(f: Routine, what: ProductSpec) -> IrValue:
-    """Return the factor of the product."""
+def _factors(f: Routine, what: PackedSpec, width: int) -> IrValue | None:
+    """Return the factor of a product of floats, in each lane; None for other joins."""
+    if not what.is_product or not what.dtype.is_float:
+        return None
     found = f.load(f["factor"], "double")
-    return found if what.kind == "double" else f.cast("fptrunc", found, what.kind)
+    return f.splat(found if what.kind == "double" else f.cast("fptrunc", found, what.kind), width)
+
+
+def _scaled(f: Routine, value: IrValue, factors: IrValue | None) -> IrValue:
+    return value if factors is None else f.binary("fmul", value, factors)
 
 
 class TileUpdate(Routine):
-    """Stores a register tile times a factor to the result, or adds it."""
+    """Stores a register tile, times a factor if it is a product, to the result, or adds it."""
 
-    def __init__(self, what: ProductSpec) -> None:
+    def __init__(self, what: PackedSpec) -> None:
         super().__init__("update", "tile out rows columns runs factor", "height breadth how")
         self.what = what
-        self.factor = factor(self, what)
-        self.factors = self.splat(self.factor, what.width)
+        self.factors, self.factor = (_factors(self, what, width) for width in (what.width, 0))
         self.adds = self.whether("eq", self["how"], ADDS)
         for v in range(2):
             self._vectors(v * what.width)
@@ -198,24 +234,25 @@ class TileUpdate(Routine):
     def _whole(self, i: IrValue, first: int, how: int) -> None:
         kind, width = self.what.kind, self.what.width
         here, there = self._places(i, first, 0)
-        value = self.binary("fmul", self.load(here, kind, width), self.factors)
+        value = _scaled(self, self.load(here, kind, width), self.factors)
         if how == STREAMS:
             self.stream(value, there)
         else:
-            self.store(self.binary("fadd", self.load(there, kind, width), value) if how == ADDS else value, there)
+            before = self.load(there, kind, width) if how == ADDS else None
+            self.store(value if before is None else _combined(self, self.what, before, value), there)
 
     def _part(self, i: IrValue, first: int, j: IrValue, count: IrValue) -> None:
         kind, width = self.what.kind, self.what.width
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
         adds = self.splat(self.adds, width)
         here, there = self._places(i, first, j)
-        value = self.binary("fmul", self.load_some(here, kind, mask), self.factors)
+        value = _scaled(self, self.load_some(here, kind, mask), self.factors)
         before = self.load_some(there, kind, self.both(mask, adds))
-        self.store_some(self.select(adds, self.binary("fadd", before, value), value), there, mask)
+        self.store_some(self.select(adds, _combined(self, self.what, before, value), value), there, mask)
 
     def _one(self, i: IrValue, first: int, j: IrValue, count: IrValue) -> None:
         kind = self.what.kind
         here, there = self._places(i, first, j)
-        value = self.binary("fmul", self.load(here, kind), self.factor)
-        branches = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
+        value = _scaled(self, self.load(here, kind), self.factor)
+        branches = (lambda: [_combined(self, self.what, self.load(there, kind), value)]), (lambda: [value])
         self.store(self.choose(self.adds, *branches)[0], there)

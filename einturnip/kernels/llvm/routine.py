@@ -84,7 +84,7 @@ class Routine(IrBuilder):
 
     def stream(self, value: IrValue, address: IrValue) -> None:
         """Store an aligned vector, bypassing the caches."""
-        nbytes = value.width * {"float": 4, "double": 8}[value.element]
+        nbytes = value.width * {"float": 4, "double": 8, "i32": 4, "i64": 8}[value.element]
         self.line(f"store {value}, {address}, align {nbytes}, !nontemporal !0")
 
     def address(self, place: IrValue) -> IrValue:
@@ -190,4 +190,4 @@ def module(routines: Sequence[Routine]) -> str:
 
 
 def _short(kind: str) -> str:
-    return {"float": "f32", "double": "f64"}[kind]
+    return {"float": "f32", "double": "f64"}.get(kind, kind)

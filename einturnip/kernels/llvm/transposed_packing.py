@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.routine import Routine, number
 
 RUN = 256  # elements of a run
@@ -22,7 +22,7 @@ class TransposedBlock(Routine):
     ``step``: points of the list between neighbours in the operand; ``part``: the number of neighbours.
     """
 
-    def __init__(self, what: ProductSpec, name: str, pointers: str, numbers: str) -> None:
+    def __init__(self, what: PackedSpec, name: str, pointers: str, numbers: str) -> None:
         super().__init__(name, pointers, numbers)
         self.what = what
 
@@ -53,7 +53,7 @@ class TransposedBlock(Routine):
 class ColumnBlock(TransposedBlock):
     """Packs a square of columns: ``step`` adjacent in the result by ``part`` adjacent in the operand."""
 
-    def __init__(self, what: ProductSpec) -> None:
+    def __init__(self, what: PackedSpec) -> None:
         super().__init__(what, "pack_columns", "panels source columns terms near", "first step part panel_nbytes count")
         even = self.both(
             self.whether("eq", self._odd(self["first"]), 0),
@@ -118,7 +118,7 @@ class ColumnBlock(TransposedBlock):
         what = self.what
         panel, lane = self.over(column, what.columns), self.integer("urem", column, what.columns)
         offset = self.plus(self.times(panel, self["panel_nbytes"]), self.times(lane, what.size))
-        place = self.at(self["panels"], self.plus(offset, self.times(p, what.columns * what.size)))
+        place = self.at(self["panels"], self.plus(offset, self.times(p, what.term_nbytes)))
         return place, self.minus(number(what.columns), lane)
 
     def _put(self, column: IrValue, p: IrValue, n: IrValue, vector: IrValue) -> None:
@@ -136,7 +136,7 @@ class ColumnBlock(TransposedBlock):
 class TermBlock(TransposedBlock):
     """Packs terms of a vector of columns, in squares of ``step`` times ``part`` terms."""
 
-    def __init__(self, what: ProductSpec) -> None:
+    def __init__(self, what: PackedSpec) -> None:
         super().__init__(what, "pack_terms", "panel source columns terms near", "step part count")
         self.blocks(self["count"], self.times(self["step"], self["part"]), self._one)
 
@@ -151,7 +151,7 @@ class TermBlock(TransposedBlock):
 
     def _square(self, term: IrValue, m: IrValue) -> None:
         """Pack a vector of columns from a term on."""
-        width, nbytes = self.what.width, self.what.columns * self.what.size
+        width, nbytes = self.what.width, self.what.term_nbytes
         rows = [self.words(self["columns"], j) for j in range(width)]
         following = self.minimum(self.plus(term, _AHEAD), self.minus(self["count"], 1))
         ahead = self.at(self["source"], self.word(self["terms"], following))
