@@ -1,7 +1,9 @@
 """Compares offload policies in simulation; prints the tables of docs/studies/policies.md.
 
     python docs/studies/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
-    [--parts FOLDER] [--seconds 90]
+    [--parts FOLDER] [--seconds 90] [--write]
+
+``--write`` stores the numbers in policies.json, the picture in policies.svg and the tables in policies.md.
 
 With ``--parts`` each cell is stored in FOLDER; with ``--seconds`` no cell begins after that time, and the next run
 resumes. Stored cells are of the code that computed them: use an empty folder for a new table.
@@ -13,11 +15,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from charts import Panel, svg
 from einturnip.core.errors import CapacityError
 from einturnip.cost.described_machines import DescribedMachine, described
 from einturnip.cost.machine import Machine
@@ -42,16 +46,19 @@ from offload_policies import POLICIES, MemoryBudgets, place, place_trace
 from offload_policies.choose_offload import place_default
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
 
+Numbers: TypeAlias = dict[str, Any]
 FOLDER = Path(__file__).parent / "programs"
+PAGE = Path(__file__).with_suffix(".md")
+BEGIN, END = "<!-- tables of policies.py -->", "<!-- end of tables -->"
 WORKLOADS = ("gemm_chain", "attention", "mlp_training", "llama", "tensor_network")
 SHARES = (0.9, 0.5, 0.25, 0.12)
 JITTERS = (0.0, 0.3, 1.0)
 # A kernel uses at most this share of the program's peak, so that the smallest budget holds a few.
-# a few of them.
 WORKING_SET = 0.04
 AMPLE = 1 << 46
 # The builder is the policy of ``einturnip run`` on a host.
 NAMES = ("builder", *POLICIES)
+DRAWN = ("ours", "builder", "turnip", "lru", "deepum", "capuchin", "zero-infinity", "flexgen")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +96,16 @@ def cut_finely(name: str, text: str, machine: DescribedMachine) -> Workload:
     graph = rewrite(build_graph(compile_text(text, f"{name}.ein"), {}, {}, {}), None)
     fused = fuse(graph, EinsumInterner(), None)
     together = equivalence_classes(fused, label_classes(fused))
-    for cut in successive_tilings(together, Machine(), {}, 5000):
+    for cut in successive_tilings(together, search_machine(machine), {}, 5000):
         seen = trace(build_tasks(lay_out(together, cut.tiles, AMPLE), Machine()), machine, MemoryBudgets(AMPLE, AMPLE))
         if working_set_nbytes(seen) <= WORKING_SET * peak_nbytes(seen):
             return Workload(name, together, cut.tiles, peak_nbytes(seen))
     raise SystemExit(f"{name} cannot be cut finely enough")
+
+
+def search_machine(machine: DescribedMachine) -> Machine:
+    """The machine that the search for tilings prices: inputs in host memory have no cost per run, unlike in a file."""
+    return Machine() if machine.kernels is None else replace(Machine(), run_latency=0.0, cold_run_latency=0.0)
 
 
 @cache
@@ -147,13 +159,20 @@ class Row:
     stalls: dict[str, float]
 
 
-def row(work: Workload, machine: DescribedMachine, share: float, policy: str, seeds: int) -> Row | None:
+def row(
+    work: Workload,
+    machine: DescribedMachine,
+    share: float,
+    policy: str,
+    seeds: int,
+    jitters: Sequence[float] = JITTERS,
+) -> Row | None:
     """Measure one policy in one budget."""
     graph = placed(work, machine, share, policy)
     if graph is None:
         return None
     percent, first = [], None
-    for jitter in JITTERS:
+    for jitter in jitters:
         drawn = range(1 if jitter == 0 else seeds)
         noises = [TimingNoise(jitter, jitter, s) for s in drawn]
         runs = [simulated(graph, machine, noise) for noise in noises]
@@ -196,36 +215,57 @@ class Parts:
         return new
 
 
-def table(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> None:
-    """Print the tables of one program; cells where ours is over 2% off the best go to standard error."""
-    tasks = work.tasks(AMPLE)
-    rows = {(p, share): parts.row(work, machine, share, p, seeds) for share in SHARES for p in policies}
-    print(f"\n### {work.name}\n\n{len(tasks):,} tasks; {work.peak / 2**20:,.0f} MiB are wanted at one time.\n")
-    heads = " | ".join(f"{share:.0%}" for share in SHARES)
-    print(f"| policy | {heads} |\n|---|{'---|' * len(SHARES)}")
-    for p in policies:
-        print(f"| {p} | {' | '.join(speed(rows[p, share]) for share in SHARES)} |")
-    print(f"\n| bytes; stalls | {heads} |\n|---|{'---|' * len(SHARES)}")
-    for p in policies:
-        print(f"| {p} | {' | '.join(waits(rows[p, share]) for share in SHARES)} |", flush=True)
-    for share in SHARES:
-        for at, jitter in enumerate(JITTERS):
-            found = {p: r.percent[at] for p in policies if (r := rows[p, share]) is not None}
-            first = max(found, key=found.__getitem__)
-            if found.get("ours", 100.0) < 0.98 * found[first]:
-                print(f"{work.name} {share:.0%} jitter {jitter}: {first} {found}", file=sys.stderr)
+def numbers(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> Numbers:
+    """The numbers of one program."""
+    rows = {f"{share:.0%}": {p: parts.row(work, machine, share, p, seeds) for p in policies} for share in SHARES}
+    found = {budget: {p: r and plain(r) for p, r in of.items()} for budget, of in rows.items()}
+    return {"tasks": len(work.tasks(AMPLE)), "peak_mib": round(work.peak / 2**20), "budgets": found}
 
 
-def speed(found: Row | None) -> str:
+def plain(found: Row) -> Numbers:
+    """A row as the tables show it."""
+    stalls = {cause: round(lost, 1) for cause, lost in found.stalls.items()}
+    percent = [round(p, 1) for p in found.percent]
+    return {"percent": percent, "bytes_over_bound": round(found.bytes_over_bound, 2), "stalls": stalls}
+
+
+def tables(programs: Numbers) -> Iterator[str]:
+    """The lines of the tables of policies.md."""
+    for name, found in programs.items():
+        yield from ("", f"### {name}", "", f"{found['tasks']:,} tasks; the peak is {found['peak_mib']:,} MiB.")
+        budgets = found["budgets"]
+        for title, shown in (("policy", speed), ("bytes; stalls", waits)):
+            yield from ("", f"| {title} | {' | '.join(budgets)} |", f"|---|{'---|' * len(budgets)}")
+            for p in next(iter(budgets.values())):
+                yield f"| {p} | {' | '.join(shown(of[p]) for of in budgets.values())} |"
+
+
+def picture(programs: Numbers) -> str:
+    """Percent of the unlimited speed by budget, without noise, for some of the policies."""
+    panels = [
+        Panel(name, {p: [(b, of[p]["percent"][0]) for b, of in found["budgets"].items() if of[p]] for p in DRAWN})
+        for name, found in programs.items()
+    ]
+    caption = "percent of the speed with unlimited memory, by memory as a share of the peak"
+    return svg([panels[:3], panels[3:]], caption)
+
+
+def speed(found: Numbers | None) -> str:
     """Percent of unlimited speed for each jitter."""
-    return "-" if found is None else " / ".join(f"{p:.1f}" for p in found.percent)
+    return "-" if found is None else " / ".join(f"{p:.1f}" for p in found["percent"])
 
 
-def waits(found: Row | None) -> str:
+def waits(found: Numbers | None) -> str:
     """Bytes over the bound; percent of the lost time by cause."""
     if found is None:
         return "-"
-    return f"{found.bytes_over_bound:.2f}; " + " ".join(f"{found.stalls[cause]:.0f}" for cause in CAUSES)
+    return f"{found['bytes_over_bound']:.2f}; " + " ".join(f"{found['stalls'][cause]:.0f}" for cause in CAUSES)
+
+
+def with_tables(page: str, lines: Iterable[str]) -> str:
+    """A page with ``lines`` between the marks of its tables."""
+    head, _, rest = page.partition(BEGIN)
+    return "\n".join([head + BEGIN, *lines, "", END + rest.partition(END)[2]])
 
 
 def main() -> None:
@@ -237,16 +277,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--parts", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     machine = described(options.machine)
     if options.parts is not None:
         options.parts.mkdir(parents=True, exist_ok=True)
     parts = Parts(options.parts, time.monotonic() + options.seconds)
     try:
-        for name in options.only:
-            table(workload(name, machine), machine, options.policies, options.seeds, parts)
+        found = {
+            name: numbers(workload(name, machine), machine, options.policies, options.seeds, parts)
+            for name in options.only
+        }
     except OutOfTime:
         sys.exit("not all cells are found: run the same command again")
+    print("\n".join(tables(found)))
+    if options.write:
+        stored = {"machine": machine.name, "seeds": options.seeds, "jitters": JITTERS, "programs": found}
+        PAGE.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
+        PAGE.with_suffix(".svg").write_text(picture(found))
+        PAGE.write_text(with_tables(PAGE.read_text(), tables(found)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offload_policies.layerwise import TFLMS, VDNN, Sentinel, SuperNeurons, VDNNConv, ZeroOffload
+from offload_policies.layerwise import (
+    TFLMS,
+    VDNN,
+    FlexGen,
+    Sentinel,
+    SuperNeurons,
+    VDNNConv,
+    ZeroInfinity,
+    ZeroOffload,
+)
 from offload_policies.lifetimes import G10, Capuchin, FlashNeuron, Tensile, Teraio
 from offload_policies.paging import DeepUM, DemandPaging
 from offload_policies.placement import place, place_trace
@@ -34,6 +43,8 @@ _KINDS: tuple[type[OffloadPolicy], ...] = (
     Sentinel,
     SwapAdvisor,
     ZeroOffload,
+    ZeroInfinity,
+    FlexGen,
     Tensile,
     DefaultPolicy,
 )

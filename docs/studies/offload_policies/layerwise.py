@@ -1,12 +1,15 @@
-"""Plans by network layers: vDNN, TFLMS, SuperNeurons, Sentinel, and ZeRO-Offload's classes of tensors."""
+"""Plans by network layers: vDNN, TFLMS, SuperNeurons, Sentinel; by classes of tensors: ZeRO, FlexGen."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import product
+
+import numpy as np
 
 from einturnip.runtime.simulate.machine_prices import products
-from offload_policies.ahead_of_time import AheadOfTimePolicy, gaps
+from offload_policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps
 from offload_policies.paging import DemandPaging
 from offload_policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
 
@@ -166,14 +169,93 @@ class ZeroOffload(AheadOfTimePolicy):
     """
 
     name = "zero-offload"
+    layers_ahead = 1
 
     def choose(self) -> None:
         """Gaps of at least a layer, of weights and of values that become outputs."""
-        trace = self.trace
-        starts = layers(trace)
+        for gap in self._far():
+            if self._is_state(gap.value):
+                self.swap(gap, self._return(gap))
+
+    def prepare(self, trace: AccessTrace) -> None:
+        """Find the layers, and the values of which outputs are made."""
+        self.starts = layers(trace)
         outputs = {v for step in range(len(trace)) if trace.seconds[step] == 0.0 for v in trace.reads[step]}
-        made_of = {v for w in outputs if trace.maker[w] >= 0 for v in trace.reads[trace.maker[w]]}
-        for gap in gaps(trace):
-            of_use, of_return = bisect_right(starts, gap.after) - 1, bisect_right(starts, gap.before) - 1
-            if of_return - of_use >= 2 and (trace.stored[gap.value] or gap.value in made_of):
-                self.swap(gap, starts[of_return - 1])
+        self.made_of = {v for w in outputs if trace.maker[w] >= 0 for v in trace.reads[trace.maker[w]]}
+        super().prepare(trace)
+
+    def _far(self) -> list[UseGap]:
+        """Gaps that contain a whole layer."""
+        return [g for g in gaps(self.trace) if self._layer(g.before) - self._layer(g.after) >= 2]
+
+    def _layer(self, step: int) -> int:
+        return bisect_right(self.starts, step) - 1
+
+    def _return(self, gap: UseGap) -> int:
+        return self.starts[max(0, self._layer(gap.before) - self.layers_ahead)]
+
+    def _is_state(self, v: int) -> bool:
+        return self.trace.stored[v] or v in self.made_of
+
+
+class ZeroInfinity(ZeroOffload):
+    """As ZeRO-Offload, with activations that leave as well, and a prefetcher that looks further ahead.
+
+    Modelled: parameters and optimizer states leave after each use; then activations, longest distance first, until the
+    profile fits; the prefetcher fetches for the layer after the next. What the host cannot hold goes to NVMe. Not
+    modelled: the optimizer's arithmetic on the host; tiles of an operator, since kernels are tiles here; several GPUs.
+    Source: Rajbhandari et al., ZeRO-Infinity (SC 2021).
+    """
+
+    name = "zero-infinity"
+    layers_ahead = 2
+
+    def choose(self) -> None:
+        """Gaps of parameters and states, and as many of activations as the device lacks memory for."""
+        super().choose()
+        far = [gap for gap in self._far() if not self._is_state(gap.value)]
+        for gap in sorted(far, key=lambda g: g.after - g.before):
+            if self.over() <= 0:
+                break
+            self.swap(gap, self._return(gap))
+
+
+class FlexGen(ZeroOffload):
+    """A share of the weights and one of other values is streamed by layers; the rest stays on the device.
+
+    Modelled: the two shares, in steps of a tenth, that fit and for which the longest of kernels, transfers in and
+    transfers out is shortest, as in FlexGen's cost model; streamed values leave after their layer and return a layer
+    early. Not modelled: the zig-zag order over batches, since all policies run the same order; compression; attention
+    on the host.
+    Source: Sheng et al., FlexGen (ICML 2023).
+    """
+
+    name = "flexgen"
+    STEPS = 10
+
+    def choose(self) -> None:
+        """The gaps of the streamed values."""
+        far = self._far()
+        classes = [[g for g in far if self.trace.stored[g.value] == stored] for stored in (True, False)]
+        choices = [[self._streamed(of_class, k) for k in range(self.STEPS + 1)] for of_class in classes]
+        best = min(product(*choices), key=lambda pair: self._cost([*pair[0], *pair[1]]))
+        for gap in (*best[0], *best[1]):
+            self.swap(gap, self._return(gap))
+
+    def _streamed(self, of_class: list[UseGap], tenths: int) -> list[UseGap]:
+        """The gaps of a share of the values of a class, spread evenly."""
+        number = {v: i for i, v in enumerate(dict.fromkeys(g.value for g in of_class))}
+        chosen = {v for v, i in number.items() if (i + 1) * tenths // self.STEPS > i * tenths // self.STEPS}
+        return [g for g in of_class if g.value in chosen]
+
+    def _cost(self, streamed: list[UseGap]) -> tuple[int, float]:
+        """Bytes that exceed the device; seconds of the longest of kernels and transfers in both directions."""
+        trace, change = self.trace, np.zeros(len(self.trace) + 1, np.int64)
+        for gap in streamed:
+            change[gap.after + 1] -= trace.size[gap.value]
+            change[max(gap.after + 2, self._return(gap))] += trace.size[gap.value]
+        over = int((self.held + np.cumsum(change)[:-1]).max(initial=0)) - trace.budgets.device
+        fetched = sum(trace.fetch_seconds(trace.size[g.value]) for g in streamed)
+        written = {g.value for g in streamed if not trace.stored[g.value]}
+        offloaded = sum(trace.offload_seconds(trace.size[v]) for v in written)
+        return max(0, over), max(sum(trace.seconds), fetched, offloaded)
