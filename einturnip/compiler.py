@@ -36,9 +36,10 @@ from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.replay import ReplayState
 from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport
-from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
-from einturnip.runtime.stream.run import dispatched, memory_of, run_on_devices
+from einturnip.runtime.stream.driver import window
+from einturnip.runtime.stream.run import dispatched, memory_of, one_schedule, run_on_devices
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.io.spill_file import SpillFile
 from einturnip.storage.open import packages_nbytes
@@ -198,10 +199,14 @@ def _on_streams(
     try:
         transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
         tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)
+        if memgraph.devices == 1 or run.in_order:
+            schedule: Schedule = one_schedule(run, devices)
+        else:
+            from einturnip.sites.local_run import LocalSites
+
+            schedule = LocalSites(memgraph, run.ranks, window(devices[:1]))
         with blas_threads(1):
-            trace = run_on_devices(
-                run.graph, devices, transfers, planned.staging, run.ranks, tick, stop, in_order=run.in_order
-            )
+            trace = run_on_devices(run.graph, schedule, devices, transfers, planned.staging, tick, stop)
         if tick is not None:
             tick(trace)
         return transfers, trace

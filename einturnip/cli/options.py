@@ -147,7 +147,7 @@ budget = _all(
         help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
     click.option("--host-memory", type=ByteSize(), help="Bound on the process when --memory is that of a GPU."),
-    click.option("--reproducible", is_flag=True, help="The same bits for any memory and any number of workers."),
+    click.option("--reproducible", is_flag=True, help="The same bits for any memory, workers and devices."),
     click.option("--force", is_flag=True, help="Run even if it takes longer than a week."),
 )
 trace = click.option(

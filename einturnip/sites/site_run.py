@@ -17,7 +17,7 @@ class SiteRun:
     ``ranks``: priorities of the plan's ops. ``slots``: ops that each lane runs at once, at most; ``window``: values
     that are received at once, at most. ``wire``: takes messages to other sites; the methods ``noticed``, ``fetched``
     and ``acknowledged`` report those that arrive. ``launch``: starts one op of the memory graph, whose end is reported
-    to ``local_ended``. So far ``simulate`` is the only caller.
+    to ``local_ended``.
     """
 
     def __init__(
@@ -57,6 +57,10 @@ class SiteRun:
     def start(self) -> None:
         """Start the ops that wait for nothing."""
         self._start(self.state.start())
+
+    def issued(self, role: Role, op: int) -> None:
+        """Report that a device has queued an op, so that later ops of its stream can be queued too."""
+        self._start(self.state.issued(self._at[role, op]))
 
     def local_ended(self, op: int) -> None:
         """Report that an op of the memory graph has ended here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -10,7 +11,15 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.expr.fold import carries_rounded_sums
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.memory import LIBRARY_TERMS, MAX_ADDITIONS, MAX_GROUPS_OF_ROW, MAX_TILES_BY_KEY, ROWS_OF_GROUP
+from einturnip.tuning.memory import (
+    LIBRARY_TERMS,
+    MAX_ADDITIONS,
+    MAX_GROUPS_OF_ROW,
+    MAX_ORDERED_GROUPS,
+    MAX_TILES_BY_KEY,
+    MIN_ORDERED_TERMS,
+    ROWS_OF_GROUP,
+)
 
 Key: TypeAlias = tuple[int, ...]
 
@@ -51,12 +60,22 @@ def _splits(space: Space, counts: Sequence[int]) -> bool:
     return tiles * LIBRARY_TERMS > terms
 
 
+def tiles_of_group(space: Space, part: Partitioning) -> int:
+    """Return how many tiles form a group of an ordered sum, which one device adds."""
+    tiles, terms = (math.prod(by_label[p] for p in space.aggregated) for by_label in (part.counts, part.tiles))
+    return max(1, min(tiles, max(-(-tiles // MAX_ORDERED_GROUPS), -(-MIN_ORDERED_TERMS // max(1, terms)))))
+
+
 class Accumulators:
     """The states of a block of output tiles while its tasks are emitted.
 
     Each key has levels of states on each device that has a part of its terms. Tiles are accumulated into the lowest
     level; a full state is added to the level above, and the next tile starts a new one. So a plan with few tiles has
     one state per key and device, and rounding errors grow with the logarithm of the number of tiles.
+
+    ``limit``: how many tiles are added to one state; None if there is one state for all. ``group``: tiles of a group of
+    an ordered sum, else 0. The groups are combined in pairs, by a tree that does not depend on devices, and neither do
+    the bits; the states of each level are then shared by all devices, and a sum of one group has one state.
 
     ``new``: creates a state for an output tile on a device; ``combine``: emits the task that adds one state to another;
     ``tree``: returns pairs (device, device that combines its state) for a tile of several devices, leaves first.
@@ -65,55 +84,64 @@ class Accumulators:
     def __init__(
         self,
         limit: int | None,
+        group: int,
         new: Callable[[Key, int], int],
         combine: Callable[[Key, int, int], None],
         tree: Callable[[Key, Sequence[int]], Sequence[tuple[int, int]]],
     ) -> None:
-        self._limit, self._new, self._combine, self._tree = limit, new, combine, tree
+        self.group, self._new, self._combine, self._tree = group, new, combine, tree
+        # How many tiles are added to a state of level 0, and states of the level below to one of each further level.
+        # The last entry holds for all levels above it.
+        self._additions = [limit or sys.maxsize, MAX_ADDITIONS]
+        if group:
+            added = min(group, self._additions[0])
+            self._additions = [added, -(-group // added), 2]
         # By key and device the levels, lowest first: a state and its number of additions.
         self._levels: dict[Key, dict[int, list[tuple[int, int]]]] = {}
+        self._device: dict[int, int] = {}
 
     def next_state(self, key: Key, device: int) -> int:
         """Return the state that the next tile of ``key`` on a device is accumulated into."""
-        levels = self._levels.setdefault(key, {}).setdefault(device, [])
-        self._ensure_level(key, device, 0)
+        levels = self._levels.setdefault(key, {}).setdefault(0 if self.group else device, [(-1, 0)])
+        self._make_room(key, levels, 0)
         state, count = levels[0]
+        if not count:
+            state = self._new(key, device)
+            self._device[state] = device
         levels[0] = state, count + 1
         return state
 
     def finalize(self, key: Key) -> tuple[int, int]:
         """Combine all states of ``key``; return the one that holds the total, and its device."""
-        totals = {device: self._total(key, device) for device in sorted(self._levels[key])}
-        del self._levels[key]
+        by_device = self._levels.pop(key)
+        totals = {device: self._total(key, by_device[device]) for device in sorted(by_device)}
         root = next(iter(totals))
         for device, root in self._tree(key, list(totals)) if len(totals) > 1 else ():
             self._combine(key, totals[root], totals[device])
-        return totals[root], root
+        return totals[root], self._device[totals[root]]
 
-    def _total(self, key: Key, device: int) -> int:
-        levels = self._levels[key][device]
+    def _total(self, key: Key, levels: list[tuple[int, int]]) -> int:
         level = 0
         while level + 1 < len(levels):  # a full level adds one above it
-            if levels[level][1]:
-                self._move_up(key, device, level)
+            self._move_up(key, levels, level)
             level += 1
         return levels[-1][0]
 
-    def _ensure_level(self, key: Key, device: int, level: int) -> None:
-        """Ensure that a level has a state that is not full."""
-        levels = self._levels[key][device]
+    def _make_room(self, key: Key, levels: list[tuple[int, int]], level: int) -> None:
+        """Ensure that a level exists and is not full."""
         if level == len(levels):
-            levels.append((self._new(key, device), 0))
-        elif self._limit and levels[level][1] == (MAX_ADDITIONS if level else self._limit):
-            self._move_up(key, device, level)
-        if not levels[level][1] and levels[level][0] < 0:
-            levels[level] = self._new(key, device), 0
+            levels.append((-1, 0))
+        elif levels[level][1] == self._additions[min(level, len(self._additions) - 1)]:
+            self._move_up(key, levels, level)
 
-    def _move_up(self, key: Key, device: int, level: int) -> None:
-        """Add a state to the level above; a new one replaces it when needed."""
-        levels = self._levels[key][device]
-        self._ensure_level(key, device, level + 1)
-        upper, count = levels[level + 1]
-        self._combine(key, upper, levels[level][0])
-        levels[level + 1] = upper, count + 1
+    def _move_up(self, key: Key, levels: list[tuple[int, int]], level: int) -> None:
+        """Add the state of a level to that of the level above, or make it that state."""
+        state, count = levels[level]
+        if not count:
+            return
+        self._make_room(key, levels, level + 1)
+        upper, added = levels[level + 1]
+        if added:
+            self._combine(key, upper, state)
+        levels[level + 1] = (upper if added else state), added + 1
         levels[level] = -1, 0

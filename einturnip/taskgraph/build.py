@@ -19,7 +19,7 @@ from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.select import Mode
-from einturnip.taskgraph.accumulate import Accumulators, max_additions
+from einturnip.taskgraph.accumulate import Accumulators, max_additions, tiles_of_group
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
@@ -180,15 +180,15 @@ class _Lowering:
             return
         first = (0,) * (len(e.labels) - e.n_out)
         accumulators = self._accumulators(i, e, first)
-        split_sums = not self.ordered
         idle = self._idle(i, e, keys, steps)
         walks = tile_orders(self.outputs[i].counts, block, key, keys, len(steps))
-        for inner, keys in zip(steps, walks, strict=True):
+        for step, (inner, keys) in enumerate(zip(steps, walks, strict=True)):
             for k in keys:
                 if k + inner in idle:
                     continue
                 values, seen = yield from self._operands(i, e, k + inner)
-                state = accumulators.next_state(k, self._site(i, k + (inner if split_sums else first)))
+                tile_of_group = min(step + sum(k) % (accumulators.group or 1), len(steps) - 1)
+                state = accumulators.next_state(k, self._site(i, k + steps[tile_of_group]))
                 self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, state, values, seen)
         for k in reversed(keys):
             state, site = accumulators.finalize(k)
@@ -209,7 +209,7 @@ class _Lowering:
 
     def _accumulators(self, i: int, e: Space, first: Key) -> Accumulators:
         """Return the states of node ``i``. ``first``: the first tile along the aggregated labels."""
-        part, out = self.parts[i], self.outputs[i]
+        part, out, trees = self.parts[i], self.outputs[i], self.trees
 
         def new(key: Key, site: int) -> int:
             nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + first)])
@@ -218,10 +218,10 @@ class _Lowering:
         def combine(key: Key, upper: int, lower: int) -> None:
             self._kernel(TaskKind.COMBINE, i, e, key + first, upper, (lower,), (lower,))
 
-        def tree(key: Key, group: Sequence[int]) -> Sequence[tuple[int, int]]:
-            return [] if self.trees is None else self.trees.next_tree(i, out.box(key), group)
+        def tree(key: Key, sites: Sequence[int]) -> Sequence[tuple[int, int]]:
+            return [] if trees is None else trees.next_tree(i, out.box(key), sites)
 
-        return Accumulators(max_additions(e, part), new, combine, tree)
+        return Accumulators(max_additions(e, part), self.ordered and tiles_of_group(e, part), new, combine, tree)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))

@@ -66,6 +66,10 @@ STAGED_IN = 3
 STAGED_OUT = 2
 """[transfers] The same from a device. Chosen."""
 
+# Sites
+RECEIVE_WINDOW = 4
+"""[values] Values that a site receives at once: enough to keep the stream for them busy. Chosen."""
+
 # Taskgraph
 LIBRARY_TERMS = 256
 """[terms] Terms that a library for matrix products adds before it adds their sum to the result, at least. Chosen."""
@@ -78,6 +82,10 @@ MAX_TILES_BY_KEY = 8
 """[tiles] Tiles that are then added to one state. Chosen."""
 MAX_GROUPS_OF_ROW = 4
 """[groups] Groups for each row, above which combining states would take much longer than adding the rows. Chosen."""
+MAX_ORDERED_GROUPS = 16
+"""[groups] Groups of tiles of a reproducible sum, each summed by one device. Chosen."""
+MIN_ORDERED_TERMS = 1 << 10
+"""[terms] Terms of such a group for each result, at least, so that combining groups takes little time. Chosen."""
 RECENT_TASKS = 32
 """[tasks] A stored tile that a device used at most this number of tasks ago may be moved from there instead of loaded
 again. Chosen."""

@@ -52,7 +52,7 @@ def test_every_example(path: Any, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_any_program_under_any_delays(kind: str, data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))
     delays = data.draw(st.lists(st.sampled_from([1e-6, 1e-3, 1.0, 100.0]), min_size=1, max_size=12))
-    devices = data.draw(st.integers(2, 4))
+    devices = data.draw(st.integers(2, 5))
     expected = evaluate(case.program, case.inputs, case.dims)
     program = et.compile(case.text, dims=case.dims)
     with pytest.MonkeyPatch.context() as patch:

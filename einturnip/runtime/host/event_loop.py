@@ -16,7 +16,7 @@ from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host.thread_pool import ThreadPoolDriver, TransferStats
 from einturnip.runtime.host.worker_pool import WorkerPool
-from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState, lane_kind
+from einturnip.runtime.scheduler.state_machine import Schedule, ScheduledOps, SchedulerState, lane_kind
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import TICK_SECONDS
 
@@ -114,7 +114,7 @@ def _watch(
 
 
 def drive(
-    state: SchedulerState,
+    state: Schedule,
     engine: Engine,
     describe: Callable[[int], str],
     compute_slots: int,
@@ -129,7 +129,7 @@ def drive(
 
 
 def _dispatch(
-    state: SchedulerState,
+    state: Schedule,
     engine: Engine,
     describe: Callable[[int], str],
     compute_slots: int,

@@ -77,6 +77,39 @@ class ScheduledOps(Protocol):
         """Return the number of ops."""
 
 
+class Schedule(Protocol):
+    """Decides which ops run next, given those that were issued and those that have ended."""
+
+    @property
+    def lane(self) -> Sequence[int]:
+        """The lane of each op."""
+
+    @property
+    def running(self) -> Mapping[int, int]:
+        """The number of running ops by lane."""
+
+    @property
+    def remaining(self) -> int:
+        """The number of ops that have not ended."""
+
+    @property
+    def events(self) -> Sequence[int]:
+        """``op`` for a launch, ``~op`` for an end, in order."""
+
+    @property
+    def done(self) -> bool:
+        """True when every op has ended."""
+
+    def start(self) -> list[int]:
+        """Return the ops to launch first."""
+
+    def issued(self, op: int) -> list[int]:
+        """Record that a device has queued ``op`` and keeps later ops in order; return the ops to issue now."""
+
+    def ended(self, op: int) -> list[int]:
+        """Record that ``op`` has ended; return the ops to launch now, in order."""
+
+
 class SchedulerState:
     """Tracks which ops wait, are ready, run, or have ended.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from einturnip.memgraph.types import Lane
 from einturnip.runtime.scheduler.report import Timeline
-from einturnip.runtime.scheduler.state_machine import SchedulerState, lane_kind
+from einturnip.runtime.scheduler.state_machine import Schedule, lane_kind
 
 
 def _single(column: NDArray[Any]) -> memoryview[Any]:
@@ -46,7 +46,7 @@ class RunTrace:
             used = np.bincount(thread[mine]) > 0
             thread[mine] = (np.cumsum(used) - 1)[thread[mine]]
 
-    def record_idle(self, state: SchedulerState, compute_slots: int, seconds: float) -> None:
+    def record_idle(self, state: Schedule, compute_slots: int, seconds: float) -> None:
         """Attribute the idle compute slots of the last ``seconds`` to a cause.
 
         The ops that ran during that time are those that ``state`` still counts as running.

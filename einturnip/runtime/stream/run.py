@@ -14,7 +14,7 @@ from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.host.event_loop import drive
 from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.scheduler.policies import Ranks
-from einturnip.runtime.scheduler.state_machine import SchedulerState, lanes
+from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState, lanes
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, fixed
 from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, staging_nbytes, window
@@ -77,17 +77,20 @@ def memory_of(graph: MemGraph, devices: Sequence[Device]) -> ArenaArrays:
     return devices[0].places if len(devices) == 1 else DeviceArenas(devices, graph.device_nbytes)
 
 
+def one_schedule(run: DispatchPlan, devices: Sequence[Device]) -> SchedulerState:
+    """Return a schedule that decides for all devices."""
+    of, slots = lanes(run.graph, window(devices))
+    return SchedulerState(run.graph, run.ranks, slots, of, run.in_order)
+
+
 def run_on_devices(
     graph: MemGraph,
+    schedule: Schedule,
     devices: Sequence[Device],
     transfers: TransferEnds,
     staging: tuple[int, int],
-    ranks: Ranks,
     tick: Callable[[RunTrace], None] | None = None,
     stop: threading.Event | None = None,
-    in_order: bool = False,
 ) -> RunTrace:
     """Run every op; raises as ``event_loop.run_ops`` does."""
-    of, slots = lanes(graph, window(devices))
-    state = SchedulerState(graph, ranks, slots, of, in_order)
-    return drive(state, StreamEngine(graph, devices, transfers, staging), transfers.describe, 1, tick, stop)
+    return drive(schedule, StreamEngine(graph, devices, transfers, staging), transfers.describe, 1, tick, stop)
