@@ -15,11 +15,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from charts import Panel, svg
 from einturnip.core.errors import CapacityError
@@ -45,11 +44,10 @@ from einturnip.tiling.search import successive_tilings
 from offload_policies import POLICIES, MemoryBudgets, place, place_trace
 from offload_policies.choose_offload import place_default
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
+from pages import Numbers, write
 
-Numbers: TypeAlias = dict[str, Any]
 FOLDER = Path(__file__).parent / "programs"
 PAGE = Path(__file__).with_suffix(".md")
-BEGIN, END = "<!-- tables of policies.py -->", "<!-- end of tables -->"
 WORKLOADS = ("gemm_chain", "attention", "mlp_training", "llama", "tensor_network")
 SHARES = (0.9, 0.5, 0.25, 0.12)
 JITTERS = (0.0, 0.3, 1.0)
@@ -215,7 +213,7 @@ class Parts:
         return new
 
 
-def numbers(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> Numbers:
+def measured(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> Numbers:
     """The numbers of one program."""
     rows = {f"{share:.0%}": {p: parts.row(work, machine, share, p, seeds) for p in policies} for share in SHARES}
     found = {budget: {p: r and plain(r) for p, r in of.items()} for budget, of in rows.items()}
@@ -229,9 +227,9 @@ def plain(found: Row) -> Numbers:
     return {"percent": percent, "bytes_over_bound": round(found.bytes_over_bound, 2), "stalls": stalls}
 
 
-def tables(programs: Numbers) -> Iterator[str]:
+def tables(numbers: Numbers) -> Iterator[str]:
     """The lines of the tables of policies.md."""
-    for name, found in programs.items():
+    for name, found in numbers["programs"].items():
         yield from ("", f"### {name}", "", f"{found['tasks']:,} tasks; the peak is {found['peak_mib']:,} MiB.")
         budgets = found["budgets"]
         for title, shown in (("policy", speed), ("bytes; stalls", waits)):
@@ -240,11 +238,11 @@ def tables(programs: Numbers) -> Iterator[str]:
                 yield f"| {p} | {' | '.join(shown(of[p]) for of in budgets.values())} |"
 
 
-def picture(programs: Numbers) -> str:
+def picture(numbers: Numbers) -> str:
     """Percent of the unlimited speed by budget, without noise, for some of the policies."""
     panels = [
         Panel(name, {p: [(b, of[p]["percent"][0]) for b, of in found["budgets"].items() if of[p]] for p in DRAWN})
-        for name, found in programs.items()
+        for name, found in numbers["programs"].items()
     ]
     caption = "percent of the speed with unlimited memory, by memory as a share of the peak"
     return svg([panels[:3], panels[3:]], caption)
@@ -260,12 +258,6 @@ def waits(found: Numbers | None) -> str:
     if found is None:
         return "-"
     return f"{found['bytes_over_bound']:.2f}; " + " ".join(f"{found['stalls'][cause]:.0f}" for cause in CAUSES)
-
-
-def with_tables(page: str, lines: Iterable[str]) -> str:
-    """A page with ``lines`` between the marks of its tables."""
-    head, _, rest = page.partition(BEGIN)
-    return "\n".join([head + BEGIN, *lines, "", END + rest.partition(END)[2]])
 
 
 def main() -> None:
@@ -285,17 +277,15 @@ def main() -> None:
     parts = Parts(options.parts, time.monotonic() + options.seconds)
     try:
         found = {
-            name: numbers(workload(name, machine), machine, options.policies, options.seeds, parts)
+            name: measured(workload(name, machine), machine, options.policies, options.seeds, parts)
             for name in options.only
         }
     except OutOfTime:
         sys.exit("not all cells are found: run the same command again")
-    print("\n".join(tables(found)))
+    stored = {"machine": machine.name, "seeds": options.seeds, "jitters": JITTERS, "programs": found}
+    print("\n".join(tables(stored)))
     if options.write:
-        stored = {"machine": machine.name, "seeds": options.seeds, "jitters": JITTERS, "programs": found}
-        PAGE.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
-        PAGE.with_suffix(".svg").write_text(picture(found))
-        PAGE.write_text(with_tables(PAGE.read_text(), tables(found)))
+        write(PAGE, stored, tables(stored), picture(stored))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,17 @@ def baselines(graph: EinGraph, parts: int) -> tuple[HandTiling, ...]:
     )
 
 
+def along_axes(graph: EinGraph, axes: Sequence[tuple[str, int]], parts: int, products: bool) -> Decomposition:
+    """Tile every node (``products``: every product) along axes of inputs.
+
+    It serves where the roles of labels cannot be derived: in training, products also sum over the samples. ``axes``:
+    name of the input, number of the axis.
+    """
+    of = _united(graph)
+    inputs = {node.name: of[i] for i, node in enumerate(graph.nodes) if isinstance(node, InputNode)}
+    return _along(graph, of, frozenset(inputs[name][axis] for name, axis in axes), parts, products)
+
+
 def _named(roles: _Roles, classes: frozenset[int]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(roles.names[c] for c in sorted(classes) if c in roles.names))
 

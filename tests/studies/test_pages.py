@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import json
+from types import ModuleType
 
 import pytest
 
+import eindecomp
+import pages
 import policies
 from einturnip.cost.described_machines import described
 
 AGAIN = "numbers changed: run the page's command again, and correct its text"
 
 
-def test_the_tables_of_policies_are_those_of_their_numbers() -> None:
-    stored = json.loads(policies.PAGE.with_suffix(".json").read_text())
-    page = policies.PAGE.read_text()
-    assert policies.with_tables(page, policies.tables(stored["programs"])) == page
-    assert policies.PAGE.with_suffix(".svg").read_text() == policies.picture(stored["programs"])
+@pytest.mark.parametrize("study", [policies, eindecomp], ids=lambda study: study.__name__)
+def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
+    numbers, page = pages.stored(study.PAGE), study.PAGE.read_text()
+    assert pages.with_tables(page, study.tables(numbers)) == page
+    assert study.PAGE.with_suffix(".svg").read_text() == study.picture(numbers)
 
 
 @pytest.mark.parametrize("policy", ["ours", "flexgen"])
 def test_a_cell_of_policies_is_what_the_script_computes(policy: str) -> None:
-    stored = json.loads(policies.PAGE.with_suffix(".json").read_text())
-    machine = described(stored["machine"])
+    numbers = pages.stored(policies.PAGE)
+    machine = described(numbers["machine"])
     work = policies.workload("llama", machine)
-    cell = stored["programs"]["llama"]["budgets"]["12%"][policy]
+    cell = numbers["programs"]["llama"]["budgets"]["12%"][policy]
     found = policies.row(work, machine, 0.12, policy, 1, (0.0,))
     assert found is not None
     assert (found.percent[0], found.bytes_over_bound) == pytest.approx(
         (cell["percent"][0], cell["bytes_over_bound"]), abs=0.051
     ), AGAIN
+
+
+@pytest.mark.parametrize("name", eindecomp.STUDIES)
+def test_a_column_of_eindecomp_is_what_the_script_computes(name: str) -> None:
+    assert eindecomp.gigabytes(name, 8) == pages.stored(eindecomp.PAGE)[name]["8"], AGAIN
