@@ -73,7 +73,7 @@ def run_together(
             for part in parts:
                 close_all(part.sources.values())
     report = limit.checked(report)
-    reports = part_reports(job.planned, report, names)
+    reports = part_reports(job.planned, report, names, job.sources, sinks)
     _write(outcome, job, report, reports)
     for program_report in reports:
         for warning in program_report.warnings:

@@ -74,6 +74,11 @@ def format_size(nbytes: float) -> str:
     return f"{size:.1f} {unit}" if abs(size) >= 10 else f"{size:.2f} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 tile``, ``2,000 tiles``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_seconds(seconds: float) -> str:
     """A duration with about three digits: ``340 ms``, ``3 min 20 s``, ``5 h 12 min``."""
     if seconds < 1:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.units import format_seconds, format_size
+from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.planner.planned_program import PlannedProgram
@@ -145,10 +145,10 @@ def _row(row: AnalysisRow, workers: int, columns: int) -> Iterator[Line]:
 
 def _lane_text(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
     if m.lane != "kernels":
-        return f"{m.lane} {format_size(m.nbytes)}, {m.ops:,} tile{'s' * (m.ops != 1)}"
+        return f"{m.lane} {format_size(m.nbytes)}, {counted(m.ops, 'tile')}"
     per_call = format_seconds(m.actual * workers / m.ops)
     rate = row.flops / m.actual / 1e9 if m.actual > 0 else 0.0
-    return f"{m.ops:,} kernel call{'s' * (m.ops != 1)} of {per_call}, {rate:.1f} GFLOP/s"
+    return f"{counted(m.ops, 'kernel call')} of {per_call}, {rate:.1f} GFLOP/s"
 
 
 def _times(predicted: float, actual: float) -> str:
@@ -164,7 +164,8 @@ def _totals(analysis: Analysis, columns: int) -> Iterator[Line]:
         yield (f"{m.lane + what:<{columns}}", ""), (_times(m.predicted, m.actual), "")
     yield (f"{'whole run':<{columns}}", "head"), (_times(predicted.seconds, report.wall_seconds), "head")
     for link, nbytes in predicted.link_bytes.items():
-        yield ((_line(f"bytes {link}", nbytes, report.link_bytes.get(link, 0), columns), ""),)
+        if actual := report.link_bytes.get(link, 0):  # random inputs and discarded outputs move nothing
+            yield ((_line(f"bytes {link}", nbytes, actual, columns), ""),)
     yield ((_line("arena, at most", sum(predicted.peak_nbytes.values()), report.arena_peak_nbytes, columns), ""),)
     if report.memory_nbytes is not None:
         yield (

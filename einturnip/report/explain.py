@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from einturnip.core.units import format_seconds, format_size
+from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
@@ -110,7 +110,7 @@ def _links(moved: Mapping[str, int], bound: Mapping[str, int]) -> Iterator[tuple
 def _workers(planned: PlannedProgram) -> str:
     n = planned.machine.workers
     rate = planned.prediction.flops / planned.prediction.seconds / 1e9 if planned.prediction.seconds > 0 else 0.0
-    return f"{n} worker{'s' if n != 1 else ''} ({rate:.1f} GFLOP/s)"
+    return f"{counted(n, 'worker')} ({rate:.1f} GFLOP/s)"
 
 
 def _bound(planned: PlannedProgram, work: TensorWork) -> str:

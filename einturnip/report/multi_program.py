@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.units import format_seconds, format_size
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.core.units import counted, format_seconds, format_size
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import NumericWarning, RunReport
+from einturnip.storage.types import Sink, Source, transfer_itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +38,26 @@ class PartReport:
 
     def text(self) -> str:
         """A line for a summary."""
-        computing, moved = (
-            format_seconds(self.lanes["compute"]),
-            (format_size(self.nbytes_in), format_size(self.nbytes_out)),
-        )
-        return (
-            f"{self.name:<8} done after {format_seconds(self.ended)}: {self.kernel_calls:,} kernel calls "
-            f"in {computing}, {moved[0]} in, {moved[1]} out"
-        )
+        computing, moved = format_seconds(self.lanes["compute"]), "nothing moved"
+        if self.nbytes_in or self.nbytes_out:
+            moved = f"{format_size(self.nbytes_in)} in, {format_size(self.nbytes_out)} out"
+        calls = counted(self.kernel_calls, "kernel call")
+        return f"{self.name:<8} done after {format_seconds(self.ended)}: {calls} in {computing}, {moved}"
 
 
-def part_reports(planned: PlannedProgram, report: RunReport, names: Sequence[str]) -> list[PartReport]:
+def part_reports(
+    planned: PlannedProgram,
+    report: RunReport,
+    names: Sequence[str],
+    sources: Mapping[str, Source],
+    sinks: Mapping[str, Sink],
+) -> list[PartReport]:
     """Divide a run by program."""
     graph, source = planned.memgraph, planned.graph
     first = [next(i for i, n in enumerate(source.nodes) if n.name.startswith(f"{name}.")) for name in names]
     program_of_op = np.searchsorted(np.array(first), _nodes_of_first_values(graph), side="right") - 1
     lane = np.array([k.lane for k in OpKind])[graph.kind]
-    moved, timeline = graph.moved_nbytes(), report.timeline
+    moved, timeline = graph.moved_nbytes() * _transferred_shares(planned, sources, sinks), report.timeline
     assert timeline is not None
     busy = timeline.end - timeline.begin
     flops = np.where(graph.task >= 0, graph.taskgraph.flops[graph.task], 0)
@@ -76,6 +81,21 @@ def part_reports(planned: PlannedProgram, report: RunReport, names: Sequence[str
             )
         )
     return reports
+
+
+def _transferred_shares(
+    planned: PlannedProgram, sources: Mapping[str, Source], sinks: Mapping[str, Sink]
+) -> NDArray[np.float64]:
+    """The bytes that each op transfers for a byte in memory: none for random inputs and discarded outputs."""
+    graph, source = planned.memgraph, planned.graph
+    stores = [sources[n.name] if isinstance(n, InputNode) else None for n in source.nodes]
+    stores += [sinks[name] for name, _ in source.outputs]
+    shares = np.array([1.0] * FILES + [1.0 if s is None else transfer_itemsize(s) / s.dtype.itemsize for s in stores])
+    loads, stored = graph.kind == OpKind.LOAD, graph.kind == OpKind.STORE
+    found = np.ones(len(graph))
+    found[loads] = shares[graph.read[graph.read_ptr[:-1][loads], 0]]
+    found[stored] = shares[graph.write[graph.write_ptr[:-1][stored], 0]]
+    return found
 
 
 def _nodes_of_first_values(graph: MemGraph) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from einturnip.core.units import format_size
+from einturnip.core.units import counted, format_size
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, InputNode, Node
 from einturnip.ir.region import Region
 from einturnip.memgraph.types import Lane, OpKind
@@ -54,7 +54,7 @@ def facts(planned: PlannedProgram, statement: PlanStatement, work: TensorWork) -
     if len(nodes) > 1:
         parts.append(f"computed {len(nodes):,} times")
     if work.calls > math.prod(cut.counts) * len(nodes) or len(nodes) > 1:
-        parts.append(f"{work.calls:,} kernel call{'s' if work.calls != 1 else ''}")
+        parts.append(counted(work.calls, "kernel call"))
     return ", ".join(parts)
 
 

@@ -46,6 +46,18 @@ def test_both_are_right_in_one_budget(folder, capsys, arena):
     assert "gemm.C" in shown and "norm     done after" in shown
 
 
+def test_random_inputs_and_discarded_outputs_count_no_bytes(folder, capsys):
+    given = ("--dim", "n=20", "--dim", "k=20", "--dim", "m=20", "-i", "norm.X=z.npy")
+    assert run(["run", "gemm.ein", "norm.ein", *given, "--random", "-o", "norm.Y=y.npy", "--report", "r.json"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 kernel call in" in shown and ", nothing moved" in shown
+    gemm, norm = json.loads((folder / "r.json").read_text())["programs"]
+    assert (gemm["nbytes_in"], gemm["nbytes_out"]) == (0, 0)
+    assert (norm["nbytes_in"], norm["nbytes_out"]) == (200 * 110 * 8, 200 * 110 * 8)
+    assert run(["run", "gemm.ein", *given[:-2], "--random", "--analyze"]) == 0
+    assert "bytes disk" not in capsys.readouterr().out
+
+
 def test_a_program_twice_is_numbered(folder, capsys):
     files = ("-i", "norm.X=z.npy", "-i", "norm2.X=z.npy", "-o", "norm2.Y=y2.npy", "-o", "norm.Y=y1.npy")
     assert run(["run", "norm.ein", "norm.ein", *files, "--arena", "100KiB"]) == 0
