@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from einturnip.runtime.host.event_loop import run_ops
 from einturnip.runtime.host.executor import OpExecutor, TransferEnds
 from einturnip.runtime.host.progress import ProgressReporter
 from einturnip.runtime.host.run_resources import RunResources
+from einturnip.runtime.numeric_events import KINDS, NumericEvents, causes_of, from_sources
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.replay import ReplayState
 from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport
@@ -41,14 +42,10 @@ from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.stream.driver import window
 from einturnip.runtime.stream.run import dispatched, memory_of, one_schedule, run_on_devices
 from einturnip.storage.file_versions import require_unchanged_inputs
+from einturnip.storage.generated import SummarySink
 from einturnip.storage.io.spill_file import SpillFile
 from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Sink, Source
-
-if TYPE_CHECKING:
-    pass
-
-WARNINGS = ("nan", "overflow", "divide")
 
 
 @gc_paused()
@@ -138,13 +135,18 @@ def execute(
         run_on = _on_host if planned.device.kind.on_host else _on_streams
         transfers, trace = run_on(planned, options, host, (by_node, by_output, host.spill), tick, stop)
         require_unchanged_inputs(sources.values(), sinks.values())
+        read = from_sources(by_node)
+        for (_, number), sink in zip(planned.graph.outputs, by_output, strict=True):
+            if isinstance(sink, SummarySink) and sink.first_nan is not None:
+                sink.nan_causes = causes_of(planned.graph, number, sink.first_nan, read)
+        events = transfers.events.locate(read)
         for sink in sinks.values():
             sink.commit()
         touched = host.arena.touched_nbytes() if planned.device.kind.on_host else None
         if resources is None:
             host.release()
         bound = run_lower_bound(planned, sources, sinks)
-        return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound, transfers.elements)
+        return report_of(planned, events, transfers.moved, trace, touched, bound)
     finally:
         if resources is None:
             host.close()
@@ -217,29 +219,27 @@ def _on_streams(
 
 def report_of(
     planned: PlannedProgram,
-    flags: Mapping[int, Sequence[int]],
+    events: NumericEvents,
     moved: Mapping[str, int],
     trace: RunTrace,
     touched: int | None = None,
     bound: dict[str, int] | None = None,
-    elements: Mapping[tuple[int, int], tuple[int, str]] | None = None,
 ) -> RunReport:
     """Return the report of a run.
 
-    ``flags``: for each node the number of tiles with each of WARNINGS; ``moved``: bytes in and out. ``touched``: bytes
-    of the arena that were written, counted by the kernel in pages; None if unknown. ``bound``: lower bound of the moved
-    bytes, if it differs from the plan's. ``elements``: see TransferEnds.
+    ``moved``: bytes in and out. ``touched``: bytes of the arena that were written, counted by the kernel in pages; None
+    if unknown. ``bound``: lower bound of the moved bytes, if it differs from the plan's.
     """
     graph = planned.graph
-    warnings, known = [], elements or {}
-    for i, counts in sorted(flags.items()):
+    warnings = []
+    for i, counts in sorted(events.counts.items()):
         node = graph.nodes[i]
         assert isinstance(node, EinsumNode)
         statement = graph.statement(node.line)
         merged = graph.merged_into(node.line)
         warnings += [
-            NumericWarning(node.line, statement, kind, tiles, merged, known.get((i, k), (0, ""))[1])
-            for k, (kind, tiles) in enumerate(zip(WARNINGS, counts, strict=True))
+            NumericWarning(node.line, statement, kind, tiles, merged, *events.elements.get((i, k), ()))
+            for k, (kind, tiles) in enumerate(zip(KINDS, counts, strict=True))
             if tiles
         ]
     kinds = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()

@@ -104,7 +104,7 @@ class _LazyReport:
     def __call__(self) -> RunReport:
         if self._report is None:
             moved = self._planned.memgraph.nbytes_by_link()
-            flags, trace = self._run.report(self._result)
+            events, trace = self._run.report(self._result)
             links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
-            self._report = report_of(self._planned, flags, links, trace)
+            self._report = report_of(self._planned, events, links, trace)
         return self._report

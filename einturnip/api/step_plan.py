@@ -115,8 +115,8 @@ class StepPlan:
         links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
 
         def report() -> RunReport:
-            flags, trace = inline_run.report(result)
-            return report_of(planned, flags, links, trace)
+            events, trace = inline_run.report(result)
+            return report_of(planned, events, links, trace)
 
         return report
 

@@ -108,6 +108,9 @@ class Device(Protocol):
             OutOfRange: the value of a key is outside the range of its label.
         """
 
+    def fetched(self, tile: Array) -> Array:
+        """Return a copy in host memory of contiguous elements of the arena, on which no work is running."""
+
     def mark(self, stream: int) -> StreamMark:
         """Return a mark that is reached when all work submitted to the stream so far has ended."""
 

@@ -77,6 +77,10 @@ class SimulatedDevice:
         """See Device."""
         return self._bits[status]
 
+    def fetched(self, tile: Array) -> Array:
+        """See Device."""
+        return tile.copy()
+
     def mark(self, stream: int) -> StreamMark:
         """See Device."""
         event = VirtualEvent()

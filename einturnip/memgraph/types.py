@@ -58,6 +58,11 @@ class TierExtent(NamedTuple):
     nbytes: int
     value: int
 
+    def overlaps(self, other: TierExtent) -> bool:
+        """Return whether two extents of tiers counted in bytes share any."""
+        starts_before = self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+        return self.tier == other.tier and starts_before
+
 
 _access = TierExtent._make
 

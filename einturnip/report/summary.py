@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from einturnip.core.units import format_seconds, format_size
+from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import NumericWarning, RunReport
@@ -26,7 +26,7 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
     planned = f" after {format_seconds(planning)} of planning" if planning else ""
     return [
         f"time     {format_seconds(report.wall_seconds)}{planned}, {rate:.1f} GFLOP/s "
-        f"({report.flops:.3g} operations in {kernels:,} kernel calls on {report.workers} workers)",
+        f"({report.flops:.3g} operations in {counted(kernels, 'kernel call')} on {counted(report.workers, 'worker')})",
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
         f"busy     {_worker_time(report)}",
@@ -36,9 +36,15 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
 def warning_text(warning: NumericWarning) -> str:
     """Format a numeric warning with its statement."""
     event = _EVENTS.get(warning.kind, warning.kind)
-    tiles = "one tile" if warning.tiles == 1 else f"{warning.tiles:,} tiles"
-    first = f" (first {warning.element})" if warning.element else ""
-    return f"warning: line {warning.line}{_merged(warning)} {event} in {tiles}{first}: {warning.statement}"
+    tiles = "one tile" if warning.tiles == 1 else counted(warning.tiles, "tile")
+    where = first_text(warning.element, warning.causes)
+    return f"warning: line {warning.line}{_merged(warning)} {event} in {tiles}{where}: {warning.statement}"
+
+
+def first_text(element: str, causes: Sequence[str]) -> str:
+    """Format the first element that shows an event, and the elements of inputs that it comes from."""
+    parts = [f"first {element}"] * bool(element) + [f"from {' and '.join(causes)}"] * bool(causes)
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _merged(warning: NumericWarning) -> str:

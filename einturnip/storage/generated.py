@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from einturnip.core.errors import InternalError, StoreError
 from einturnip.ir.dtypes import DType
 from einturnip.storage.layout import StridedLayout, blocks, c_layout
-from einturnip.storage.types import Array, Extent, Region, slices
+from einturnip.storage.types import Array, Extent, Region, region_shape, slices
 
 # Elements processed at a time, so that temporary memory stays small and in the cache.
 _BLOCK = 1 << 15
@@ -78,7 +78,7 @@ class RandomSource(_GeneratedTensor):
 
 
 class SummarySink:
-    """A sink that keeps no data, only a summary: range, number of NaN, and a checksum.
+    """A sink that keeps only a summary: range, number and first place of NaN, and a checksum.
 
     The checksum adds a hash of every element with its position, so it does not depend on tiles or their order.
     """
@@ -92,6 +92,8 @@ class SummarySink:
         self.low: float | None = None
         self.high: float | None = None
         self.nan = 0
+        self.first_nan: tuple[int, ...] | None = None
+        self.nan_causes: tuple[str, ...] = ()  # elements of inputs that the first NaN comes from
 
     name = property(lambda self: self._unstored.name)
     shape = property(lambda self: self._unstored.shape)
@@ -120,6 +122,10 @@ class SummarySink:
             with self._lock:
                 self._checksum = (self._checksum + int(hashes.sum(dtype=np.uint64))) % 2**64
                 self.nan += nan
+                if nan:
+                    first = np.unravel_index(int(np.argmax(np.isnan(_as_float(part)))), region_shape(block))
+                    place = tuple(lo + int(k) for (lo, _), k in zip(block, first, strict=True))
+                    self.first_nan = place if self.first_nan is None else min(self.first_nan, place)
                 if low is not None and high is not None:
                     self.low = low if self.low is None else min(self.low, low)
                     self.high = high if self.high is None else max(self.high, high)
@@ -193,12 +199,17 @@ def _range(part: Array) -> tuple[float | None, float | None, int]:
     """Minimum and maximum (of complex numbers: magnitude), and the number of NaN."""
     if part.size == 0:
         return None, None, 0
-    values = np.abs(part) if part.dtype.kind == "c" else part
-    if values.dtype.kind in "biu":
-        return int(values.min()), int(values.max()), 0
-    if values.dtype.kind == "V" or values.dtype.name == "bfloat16":
-        values = values.astype(np.float32)
+    if part.dtype.kind in "biu":
+        return int(part.min()), int(part.max()), 0
+    values = _as_float(part)
     nan = int(np.isnan(values).sum())
     if nan == values.size:
         return None, None, nan
     return float(np.nanmin(values)), float(np.nanmax(values)), nan
+
+
+def _as_float(part: Array) -> Array:
+    """Return the values as NumPy's floats; of complex numbers the magnitude."""
+    if part.dtype.kind == "c":
+        return np.asarray(np.abs(part))
+    return part.astype(np.float32) if part.dtype.kind == "V" or part.dtype.name == "bfloat16" else part

@@ -195,8 +195,12 @@ UNDISTURBED_SHARE = 0.9
 Chosen."""
 WAKE_SECONDS = 1.0e-4
 """[seconds] Time that an op adds to its kernel, for waking a thread, if no transfer hides it. Chosen."""
-INDEX_BUFFER_ELEMENTS = 8192
-"""[elements] Indices that are shifted at once. Chosen."""
+SEARCHED_ELEMENTS = 8192
+"""[elements] Elements that are searched at once for a NaN or an infinity. Chosen."""
+MAX_SEARCHED_ELEMENTS = 1 << 26
+"""[elements] Size of an input up to which it is searched for the cause of an event. Limit: some tenths of a second."""
+MAX_CAUSES = 3
+"""[elements] Elements of inputs that a warning names. Limit: the length of a line."""
 
 # Runtime: machine code
 WORTH_LOADING = 0.001

@@ -289,7 +289,7 @@ def test_numeric_trouble_is_a_warning_that_names_its_statement(folder, command):
     np.save("x.npy", np.array([1.0, -1.0, 0.0]))
     code, out, err = command("run", "log.ein", "-i", "x=x.npy")
     assert code == 0
-    assert "warning: line 2 made nan in one tile (first y[1] = nan): y[i] = log(x[i])" in err
+    assert "warning: line 2 made nan in one tile (first y[1] = nan, from x[1] = -1.0): y[i] = log(x[i])" in err
     assert "1 nan" in out
 
 

@@ -21,7 +21,7 @@ def test_the_element_is_that_of_the_whole_tensor(
     np.save("x.npy", x)
     assert run(["run", "log.ein", "-i", "x=x.npy", "--arena", arena]) == 0
     err = capsys.readouterr().err
-    assert "made nan in one tile (first y[63, 91] = nan): y[j, i] = log(x[i, j])" in err
+    assert "made nan in one tile (first y[63, 91] = nan, from x[91, 63] = -1.0): y[j, i] = log(x[i, j])" in err
     assert "divided by zero in one tile (first s = inf): s =" in err
 
 
@@ -33,3 +33,20 @@ def test_a_position_is_no_nan(
     np.save("x.npy", np.where(np.arange(4000) == 3777, -1.0, 1.0))
     assert run(["run", "best.ein", "-i", "x=x.npy", "--arena", "24KiB"]) == 0
     assert "made nan in one tile: y = argmax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arena", ["1MiB", "8KiB"])
+def test_nan_of_an_input_is_named_in_the_summary(
+    arena: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("centred.ein").write_text(
+        "input x : f32[n, m]\ny[j, i] = x[i, j] - mean[k] x[i, k]\ntop = max[i, j] x[i, j]\noutput y, top\n"
+    )
+    x = np.ones((100, 70), np.float32)
+    x[91, 63] = np.nan
+    np.save("x.npy", x)
+    assert run(["run", "centred.ein", "-i", "x=x.npy", "--arena", arena]) == 0
+    out = capsys.readouterr().out
+    assert "value 0, 70 nan (first y[0, 91], from x[91, 63] = nan), checksum" in out
+    assert "no numbers, 1 nan (from x[91, 63] = nan), checksum" in out

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.core.errors import OutOfRange
 
+from ..devices.conftest import put
+
 GATHER = "input X : f32[n, d], K : i64[m, p]\nY[i, j] = sum[q] X[K[i, q], j]\noutput Y"
 SCATTER = "input X : f32[m, d], K : i64[m, p]\nY[K[i, q]: 30, j] = max[i, q] X[i, j]\noutput Y"
 REGION = """input X : f32[m, n], K : i64[m, p]
@@ -41,6 +43,36 @@ def test_the_tensor_the_place_and_the_value_are_named(
         told = str(stopped.value)
         assert f"index {wrong} at i = {row}, q = {column}, from K[{row}, {column}], is outside 0 .. 29, {axis}" in told
         assert re.match(r"line [23]: [YL]\[", told)
+
+
+@pytest.mark.parametrize(
+    ("text", "axis", "shape"),
+    [(GATHER, "axis 0 of X", (30, 4)), (SCATTER, "axis 0 of Y", (60, 4)), (REGION, "axis 1 of P", (60, 30))],
+    ids=["gather", "scatter", "region"],
+)
+@pytest.mark.parametrize("path", ["cuda", "steps", "large steps"])
+def test_other_paths_name_them_too(
+    path: str, text: str, axis: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    K = np.arange(180).reshape(60, 3) % 30
+    X = np.ones(shape, np.float32)
+    program = et.compile(text if path == "cuda" else "state s : f32 = 0\ns <- s + 1\n" + text)
+
+    def call(K: Any) -> None:
+        if path == "cuda":
+            put(monkeypatch, "cuda", [1e-6, 5e-6, 2e-6])
+            program(X=X, K=K, device="cuda")
+        else:
+            session.step(X=X, K=K)
+
+    session = program.session(arena="8KiB" if path == "steps" else "8MiB") if path != "cuda" else None
+    for _ in range(2):
+        call(K)
+    K[41, 2] = 31
+    with pytest.raises(OutOfRange) as stopped:
+        call(K)
+    assert re.match(r"line [2-5]: [YL]\[", str(stopped.value))
+    assert f"index 31 at i = 41, q = 2, from K[41, 2], is outside 0 .. 29, {axis}" in str(stopped.value)
 
 
 def test_what_makes_the_index_is_named_where_it_is_a_tensor_of_the_program() -> None:

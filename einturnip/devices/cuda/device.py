@@ -224,6 +224,13 @@ class CudaDevice:
             return flags
         raise _out_of_range(source, place, key, value)
 
+    def fetched(self, tile: Array) -> Array:
+        """See Device."""
+        copied, stream = np.empty(tile.shape, tile.dtype), self._streams[Stream.OUT]
+        self._calls.copy(address(copied), self._at(tile), tile.nbytes, stream)
+        self._calls.synchronize(stream)
+        return copied
+
     def _status_address(self, status: int) -> int:
         """Return the device address of a status record."""
         return self._device + self._statuses + status * STATUS_NBYTES

@@ -7,7 +7,7 @@ A call from Python costs some microseconds on top of its kernel, as much as a pr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from einturnip.kernels.fp_status import REPORTED, unit
@@ -20,13 +20,11 @@ EXECUTOR: Code = command_list.CommandListExecutor()
 
 
 class CommandListResult(NamedTuple):
-    """Flags and times of the ops of a command list.
+    """Times of the ops of a command list.
 
-    ``bits``: the floating-point flags of each op that raised any. ``stamps``: the processor's clock before the first op
-    and after each op.
+    ``stamps``: the processor's clock before the first op and after each op.
     """
 
-    bits: Mapping[int, int]
     stamps: array[int]
 
     def ends(self, begin: float, end: float) -> list[float]:
@@ -41,13 +39,14 @@ class OpCommandList:
 
     ``memory``: words of 8 bytes: the head (see ``kernels.llvm.command_list``), a table with kind and argument address
     of each command, the argument words of all commands, then the clock stamps. Stamps and calls alternate.
-    ``begins``: position of the first word of each call.
+    ``begins``: position of the first word of each call. ``record``: takes the position of a call and the floating-point
+    flags that it raised, before the next call is made. ``position``: the call that raised flags last.
     """
 
-    def __init__(self, calls: Sequence[KernelCall]) -> None:
+    def __init__(self, calls: Sequence[KernelCall], record: Callable[[int, int], None]) -> None:
         executor = code_cache.find(EXECUTOR)
         assert executor is not None
-        self._executor, self._calls = executor, calls
+        self._executor, self._calls, self._record, self.position = executor, calls, record, 0
         kinds = [kind for call in calls if (kind := command_list.kind_of(call)) is not None]
         commands = [(kind, command_list.words_of(call, kind)) for call, kind in zip(calls, kinds, strict=True)]
         n = 2 * len(calls) + 1
@@ -71,13 +70,14 @@ class OpCommandList:
         The executor returns after each call that raised a floating-point flag; the flag is assigned to the call's op,
         and execution resumes after it.
         """
-        memory, status, bits = self.memory, unit(), dict[int, int]()
+        memory, status = self.memory, unit()
         memory[2] = 0
         status.clear()
         self._executor(self._address)
         while memory[2] < memory[1]:
-            op = memory[2] // 2 - 1
-            bits[op] = self._calls[op].checked(status.read())
+            self.position = op = memory[2] // 2 - 1
+            if flags := self._calls[op].checked(status.read()):
+                self._record(op, flags)
             status.clear()
             self._executor(self._address)
-        return CommandListResult(bits, memory[self._stamps :])
+        return CommandListResult(memory[self._stamps :])

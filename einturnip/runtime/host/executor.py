@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import OutOfRange
-from einturnip.eingraph.types import EinsumNode
-from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import HostKernel, compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import ArenaMemory, Array, NodeTile, OpViews
-from einturnip.runtime.host.index_origin import event_place, index_origin
+from einturnip.runtime.host.index_origin import locate_index, statement_of
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.runtime.numeric_events import NumericEvents, host_parts
 from einturnip.storage.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -33,11 +32,9 @@ class SpillAccess(Protocol):
 
 
 class TransferEnds:
-    """Transfers of a graph's ops to and from files and the spill file, with counts of events.
+    """Transfers of a graph's ops to and from files and the spill file, with numeric events.
 
-    ``begun``: units whose state is initialised. ``moved``: bytes moved by direction. ``flags``: by node, the number of
-    tiles with an invalid operation, an overflow, and a division by zero. ``elements``: by node and event, the first op
-    with that event, and the first element of its result that shows it.
+    ``begun``: units whose state is initialised. ``moved``: bytes moved by direction.
     """
 
     def __init__(
@@ -59,8 +56,7 @@ class TransferEnds:
         self.begun: set[int] = set()
         self.lock = threading.Lock()
         self.moved = {"in": 0, "out": 0}
-        self.flags: dict[int, list[int]] = {}
-        self.elements: dict[tuple[int, int], tuple[int, str]] = {}
+        self.events = NumericEvents(graph)
         brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
@@ -84,14 +80,6 @@ class TransferEnds:
             return False
         self.begun.add(unit)
         return not self.views.continues(unit)
-
-    def record_flags(self, node: int, bits: int) -> None:
-        """Count the floating-point flags that a kernel of the node raised."""
-        if bits:
-            with self.lock:
-                counts = self.flags.setdefault(node, [0, 0, 0])
-                for k in range(3):
-                    counts[k] += bits >> k & 1
 
     def read(self, op: Op, array: Array) -> None:
         """Fill ``array`` from the source of a load or reload: bytes of the spill file, or a region of a file."""
@@ -156,17 +144,10 @@ class TransferEnds:
             node = self.nodes[task.node]
             if task.kind == TaskKind.LOAD:
                 return f"reading {node.name!r}"
-            return f"{self.eingraph.place(node.line)}: {self.eingraph.statement(node.line)}"
+            return statement_of(self.graph, i)
         value = self.views.value(op.reads[0].value)
         state = " (partial result)" if value.kind == ValueKind.STATE else ""
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
-
-    def locate_index(self, i: int, error: BaseException | None) -> None:
-        """Add to an index error of op ``i`` the elements from which the wrong index was read."""
-        if isinstance(error, OutOfRange):
-            node = self.nodes[self.tasks[self.graph[i].task].node]
-            assert isinstance(node, EinsumNode)
-            error.locate(*index_origin(node, self.nodes, error))
 
 
 _KERNELS = frozenset({OpKind.KERNEL, OpKind.AGGREGATE})
@@ -200,24 +181,6 @@ class OpExecutor(TransferEnds):
             not self._zero_copy.empty and self._kind[i] in _TRANSFERS and self._zero_copy.needs_no_copy(self.graph[i])
         )
 
-    def _locate_events(self, i: int, node: int, bits: int, call: CallArguments) -> None:
-        """Note the element that shows each event of op ``i``, if no earlier op had that event."""
-        with self.lock:
-            events = [(node, k) for k in range(3) if bits >> k & 1 and i < self.elements.get((node, k), (i + 1,))[0]]
-            self.elements.update(dict.fromkeys(events, (i, "")))
-        name = self.nodes[node].name
-        if "." in name or self.nodes[node].dtype.kind not in "fc":
-            return
-        for event in events:
-            place = event_place(call.outs[0], is_nan=event[1] == 0)
-            if place is None:
-                continue
-            at = ", ".join(str(lo + k) for lo, k in zip(call.origins, place, strict=False))
-            text = f"{name}[{at}]" if at else name
-            with self.lock:
-                if self.elements[event] == (i, ""):
-                    self.elements[event] = i, f"{text} = {call.outs[0][place]}"
-
     def run(self, i: int) -> None:
         """Execute op ``i``."""
         if self._kind[i] in _KERNELS:
@@ -230,10 +193,9 @@ class OpExecutor(TransferEnds):
                     self._kernels[tile] = kernel
                 bits = kernel.prepare(arguments).run()
                 if bits:
-                    self.record_flags(tile.node, bits)
-                    self._locate_events(i, tile.node, bits, arguments)
+                    self.events.record(i, bits, arguments.outs[0], arguments.origins, host_parts)
             except OutOfRange as error:
-                self.locate_index(i, error)
+                locate_index(self.graph, i, error)
                 raise
             return
         op = self.graph[i]

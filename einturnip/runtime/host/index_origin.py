@@ -1,20 +1,33 @@
-"""Finds the elements that an index out of range was read from, and those that show a numeric event."""
+"""Finds, for an index out of range, the indexed axis and the elements that the index was read from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
 
 from einturnip.core.errors import OutOfRange
 from einturnip.eingraph.types import EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Key
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import slots_of
-from einturnip.tuning.memory import INDEX_BUFFER_ELEMENTS
+from einturnip.memgraph.types import MemGraph
 
 SAME_REGION = -1
+
+
+def statement_of(graph: MemGraph, op: int) -> str:
+    """Return the place and the text of the statement that a kernel computes, for error messages."""
+    eingraph = graph.taskgraph.decomposition.graph
+    line = eingraph.nodes[graph.taskgraph.node[graph.task[op]]].line
+    return f"{eingraph.place(line)}: {eingraph.statement(line)}"
+
+
+def locate_index(graph: MemGraph, op: int, error: BaseException | None) -> None:
+    """Add to an index error of a kernel the elements from which the wrong index was read."""
+    if isinstance(error, OutOfRange):
+        nodes = graph.taskgraph.decomposition.graph.nodes
+        node = nodes[graph.taskgraph.node[graph.task[op]]]
+        assert isinstance(node, EinsumNode)
+        error.locate(*index_origin(node, nodes, error))
 
 
 def index_origin(node: EinsumNode, nodes: Sequence[Node], error: OutOfRange) -> tuple[str, tuple[str, ...]]:
@@ -58,20 +71,3 @@ def _elements(
         if "." not in name and all(first >= 0 and stop == first + 1 for first, stop in ranges):
             place = ", ".join(str(first) for first, _ in ranges)
             yield f"{name}[{place}]" if place else name
-
-
-def event_place(result: np.ndarray[Any, Any], is_nan: bool) -> tuple[int, ...] | None:
-    """Return the place of the first NaN, or of the first infinite element; None if there is none.
-
-    Takes a buffer of fixed size, whatever the tile.
-    """
-    passed = 0
-    blocks: Any = np.nditer(
-        result, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=INDEX_BUFFER_ELEMENTS
-    )
-    for block in blocks:
-        wrong = np.isnan(block) if is_nan else np.isinf(block)
-        if wrong.any():
-            return tuple(map(int, np.unravel_index(passed + int(np.argmax(wrong)), result.shape)))
-        passed += block.size
-    return None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from einturnip.devices.host import HostArena
-from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, PythonCall, address_of
+from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Point, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
 from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.runtime.host.zero_copy import Window, ZeroCopyTiles
+from einturnip.runtime.numeric_events import NumericEvents, host_parts
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.types import slices
 from einturnip.taskgraph.types import TaskKind
@@ -43,13 +45,18 @@ class PreparedOps:
     ) -> None:
         self.arena = HostArena(max(1, arena_nbytes(graph)), large_pages=not fixed)
         self._zero_copy, self._fixed, self._choose = zero_copy, fixed, kernel
-        self._views = OpViews(graph, self.arena, zero_copy)
+        self._graph, self._views = graph, OpViews(graph, self.arena, zero_copy)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
         self.files: dict[int, Array] = {}
         self.addresses = dict[int, int]()  # by tier: address of each caller's array that kernels access directly
         self._begun: set[int] = set()
         self.kernel_calls = dict[int, KernelCall]()  # by position among the ops: those that are one kernel call
+        # By kernel op: its result in the arena or in a caller's array, and the index of its first element.
+        self._results: dict[int, tuple[Array | None, Window | None, Point]] = {}
+        self._no_events, self._lock = NumericEvents(graph), Lock()
+        self._events = self._no_events
         self._moves: list[list[_Move]] = []
+        self.ids = list[int]()  # the number of each op
         self.calls = [self._prepare(op) for op in ops]
         if not fixed:
             self._views.forget()
@@ -80,12 +87,34 @@ class PreparedOps:
                 for tier, _, word, _ in self._moves[k]
             ]
 
+    def record(self, op: int, flags: int) -> None:
+        """Record the flags that an op raised, before a later op runs."""
+        array, window, origins = self._results[op]
+        if window is not None:
+            array = self.files[window[0]][window[1]]
+        with self._lock:
+            if self._events is self._no_events:
+                self._events = NumericEvents(self._graph)
+        self._events.record(op, flags, array, origins, host_parts)
+
+    def located_events(self) -> NumericEvents:
+        """Return the events of a run whose ops have ended."""
+        if self._events is not self._no_events:
+            self._events.locate(self._read_input)
+        return self._events
+
+    def _read_input(self, number: int, region: Box) -> list[tuple[Box, Array]]:
+        window: tuple[Any, ...] = (*slices(region), ...)
+        return [(region, self.files[FILES + number][window])]
+
     def end(self) -> None:
         """Drop the arrays of a run."""
         self.files.clear()
         self._begun.clear()
+        self._events = self._no_events
 
     def _prepare(self, op: Op) -> PreparedOp:
+        self.ids.append(op.id)
         self._moves.append([])
         match op.kind:
             case OpKind.KERNEL | OpKind.AGGREGATE:
@@ -100,6 +129,8 @@ class PreparedOps:
     def _kernel(self, op: Op) -> PreparedOp:
         tile, arguments = self._views.call(op.id, op.unit >= 0 and not self._views.continues(op.unit))
         kernel, windows = self._choose(tile, arguments), {} if self._fixed else self._windows(op, tile)
+        window = windows.get(len(arguments.operands))
+        self._results[op.id] = None if window else arguments.outs[0], window, arguments.origins[: tile.einsum.n_out]
         first = self._kernel_call(kernel, arguments, windows)
         if op.unit < 0:
             self.kernel_calls[len(self._moves) - 1] = first
@@ -205,18 +236,3 @@ class PreparedOps:
             return 0
 
         return load if inward else store
-
-
-def numeric_events(graph: MemGraph, bits: Mapping[int, int]) -> dict[int, list[int]]:
-    """Return, by node, the number of tiles with an invalid operation, an overflow, and a division by zero.
-
-    ``bits``: the floating-point flags of each op that raised any.
-    """
-    flags: dict[int, list[int]] = {}
-    for op, found in bits.items():
-        if found:
-            node = int(graph.taskgraph.node[graph.task[op]])
-            counts = flags.setdefault(node, [0, 0, 0])
-            for k in range(3):
-                counts[k] += found >> k & 1
-    return flags

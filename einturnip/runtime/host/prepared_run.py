@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from einturnip.core.errors import OutOfRange
 from einturnip.devices.host import blas_threads
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
@@ -24,9 +25,10 @@ from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile
 from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
 from einturnip.runtime.host.driver_choice import produced_nbytes
-from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.host.event_loop import located_error, run_ops
+from einturnip.runtime.host.index_origin import locate_index, statement_of
 from einturnip.runtime.host.parallel_kernels import ParallelOps, available, max_chunks, parallel_groups
-from einturnip.runtime.host.prepared_ops import PreparedOps, numeric_events
+from einturnip.runtime.host.prepared_ops import PreparedOps
 from einturnip.runtime.host.row_dependencies import (
     RowSchedule,
     dependencies,
@@ -37,14 +39,15 @@ from einturnip.runtime.host.row_dependencies import (
 )
 from einturnip.runtime.host.worker_pool import WorkerPool
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.runtime.numeric_events import NumericEvents
 from einturnip.runtime.scheduler.policies import critical_path
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import DIVIDED_FLOPS, INLINE_ARENA_NBYTES
 
-_Flags: TypeAlias = int | CommandListResult | Mapping[int, int]
-"""The floating-point flags of a row's op; or of each op that raised any, by its position in the row."""
-_Call: TypeAlias = Callable[[], _Flags]
+_Returned: TypeAlias = int | CommandListResult | Mapping[int, int]
+"""The floating-point flags of a row's op; or of each op that raised any, by its position; or times of a list's ops."""
+_Call: TypeAlias = Callable[[], _Returned]
 _Span: TypeAlias = tuple[float, float, int]
 """Begin and end in seconds since the run began, and the thread."""
 
@@ -52,12 +55,13 @@ _Span: TypeAlias = tuple[float, float, int]
 class RunResult(NamedTuple):
     """The raw result of a run.
 
-    ``flags``: what each row returned. ``times``: the trace of the rows; of rows that ran one after the other, the clock
-    before the first and after each.
+    ``returned``: by each row. ``times``: the trace of the rows; of rows that ran one after the other, the clock before
+    the first and after each.
     """
 
-    flags: Sequence[_Flags]
+    returned: Sequence[_Returned]
     times: RunTrace | list[float]
+    events: NumericEvents
 
 
 class PreparedRun:
@@ -81,9 +85,10 @@ class PreparedRun:
             graph = separate_values(graph, is_external)
         ops = [op for op in graph if op.kind not in _TRANSFERS or not zero_copy.needs_no_copy(op)]
         products = list[int]()  # floating-point operations of each product by BLAS
-        # Reproducible runs use BLAS for products, because compiled code may be absent. Runs on fixed arrays use it
-        # because it divides a product among all workers.
+        # Reproducible runs use BLAS for products: their bits must not depend on whether compiled code is there. Runs on
+        # fixed arrays use it because it divides a product among all workers.
         kernel = partial(_kernel, graph.taskgraph.ordered, fixed, products)
+        # The arena never moves: an op that reads and writes only there can be prepared with its final addresses.
         is_fixed = fixed or (threads is None and zero_copy.empty)
         self._prepared = PreparedOps(graph, zero_copy, is_fixed, kernel, ops)
         self.n_recordable = 0
@@ -92,6 +97,7 @@ class PreparedRun:
         self._schedule: RowSchedule | None = None  # of rows that can run at the same time
         if threads is None:
             rows = self._record()
+            # Waking BLAS's threads takes longer than they save for small products.
             self._one_blas_thread = not fixed and 0 < max(products, default=0) < DIVIDED_FLOPS
         else:
             waits = dependencies(graph, [op.id for op in ops], is_external)
@@ -99,6 +105,7 @@ class PreparedRun:
             rows, waits = merged(waits, list(parallel))
             self._parallel = {rows.index(group): divided for group, divided in parallel.items()}
             self._calls: list[_Call] = [self._prepared.calls[members[0]] for members in rows]
+            # Workers call BLAS at the same time, so threads of its own would be more threads than cores.
             self._one_blas_thread = len(self._parallel) < len(rows)
         self._rows = [tuple([ops[k].id for k in members]) for members in rows]
         if threads is not None and not is_sequential(waits, self._parallel):
@@ -108,6 +115,7 @@ class PreparedRun:
             self._ranks = [min(ranks[op] for op in members) for members in self._rows]
         if not fixed:
             zero_copy.forget()
+        # Fresh pages cost a small call more than its kernels; the pages of a large arena are better left to the system.
         self._keeps_arena = threads is None or produced_nbytes(graph) <= INLINE_ARENA_NBYTES
 
     def _record(self) -> list[tuple[int, ...]]:
@@ -122,7 +130,8 @@ class PreparedRun:
         for is_recordable, group in groupby(range(len(prepared.calls)), recordable.__contains__):
             members = tuple(group)
             if is_recordable and has_executor and len(members) > 1:
-                commands = OpCommandList([prepared.kernel_calls[i] for i in members])
+                record = partial(_record_command, prepared, [prepared.ids[i] for i in members])
+                commands = OpCommandList([prepared.kernel_calls[i] for i in members], record)
                 prepared.relocate(members, commands.memory, commands.begins)
                 rows.append(members)
                 self._calls.append(commands)
@@ -166,12 +175,12 @@ class PreparedRun:
 
     def _run(self) -> RunResult:
         if self._threads is None:
-            return _run_in_order(self._calls)
+            return self._run_in_order(self._calls)
         pool, calls = WorkerPool.acquire(self._threads), self._calls.copy()
         for row, divided in self._parallel.items():
             calls[row] = partial(divided.run, pool, self._workers - 1)
         try:
-            result = _run_in_order(calls) if self._schedule is None else self._run_concurrently(pool, calls)
+            result = self._run_in_order(calls) if self._schedule is None else self._run_concurrently(pool, calls)
         except BaseException:
             pool.close()
             raise
@@ -182,28 +191,50 @@ class PreparedRun:
 
     def _run_concurrently(self, pool: WorkerPool, calls: Sequence[_Call]) -> RunResult:
         """Run each row as soon as its dependencies have ended."""
-        rows, threads, flags = self._schedule, self._threads, list[_Flags]([0]) * len(calls)
+        rows, threads, returned = self._schedule, self._threads, list[_Returned]([0]) * len(calls)
         assert rows is not None and threads is not None
 
         def execute(row: int) -> None:
-            flags[row] = calls[row]()
+            returned[row] = found = calls[row]()
+            if found:
+                self._record_flags(row, found)
 
         state = SchedulerState(rows, self._ranks, threads)
-        return RunResult(flags, run_ops(rows, state, execute, lambda _: "", threads, pool=pool, joins=True))
+        trace = run_ops(rows, state, execute, lambda _: "", threads, pool=pool, joins=True)
+        return RunResult(returned, trace, self._prepared.located_events())
 
-    def report(self, result: RunResult) -> tuple[dict[int, list[int]], RunTrace]:
-        """Return the numeric events of a run by node (see ``numeric_events``), and its trace.
+    def _run_in_order(self, calls: Sequence[_Call]) -> RunResult:
+        clock = time.perf_counter
+        returned, times = list[_Returned](), [clock()]
+        try:
+            for call in calls:
+                found = call()
+                if found:
+                    self._record_flags(len(returned), found)
+                returned.append(found)
+                times.append(clock())
+        except OutOfRange as error:
+            call = calls[len(returned)]
+            op = self._rows[len(returned)][call.position if isinstance(call, OpCommandList) else 0]
+            locate_index(self._graph, op, error)
+            raise located_error(error, statement_of(self._graph, op)) from error
+        return RunResult(returned, times, self._prepared.located_events())
+
+    def _record_flags(self, row: int, found: _Returned) -> None:
+        """Record the flags that the ops of a row raised; a command list has done so."""
+        if not isinstance(found, CommandListResult):
+            for k, flags in ({0: found} if isinstance(found, int) else found).items():
+                self._prepared.record(self._rows[row][k], flags)
+
+    def report(self, result: RunResult) -> tuple[NumericEvents, RunTrace]:
+        """Return the numeric events of a run, and its trace.
 
         A transfer that ``zero_copy`` made needless appears in the trace at the moment when its dependencies had ended.
         """
-        trace, graph, bits = RunTrace(len(self._graph)), self._graph, dict[int, int]()
+        trace, graph = RunTrace(len(self._graph)), self._graph
         spans, stalls, trace.seconds = self._spans(result.times)
         by_op = dict[int, _Span]()
-        for row, (ops, found) in enumerate(zip(self._rows, result.flags, strict=True)):
-            flags = (
-                found.bits if isinstance(found, CommandListResult) else {0: found} if isinstance(found, int) else found
-            )
-            bits |= {ops[k]: raised for k, raised in flags.items()}
+        for row, (ops, found) in enumerate(zip(self._rows, result.returned, strict=True)):
             by_op |= zip(ops, self._op_spans(spans[row], len(ops), found), strict=True)
             if row in self._parallel:  # uses all workers, which the trace counts as one
                 excess = (self._workers - 1) * (spans[row][1] - spans[row][0])
@@ -219,7 +250,7 @@ class PreparedRun:
             begin, ended, thread = by_op[op]
             trace.ended(op, Lane(OpKind(int(graph.kind[op])).lane), thread, begin, ended)
         trace.stalls = stalls
-        return numeric_events(graph, bits), trace
+        return result.events, trace
 
     def _spans(self, times: RunTrace | list[float]) -> tuple[list[_Span], dict[str, float], float]:
         """Return when each row ran, the idle seconds by cause, and the seconds of the run."""
@@ -228,6 +259,7 @@ class PreparedRun:
             spans = list(zip(line.begin.tolist(), line.end.tolist(), line.thread.tolist(), strict=True))
             return spans, dict(times.stalls), times.seconds
         first, last = times[0], times[-1]
+        # No two rows could run at the same time. The trace counts idleness that no transfer explains as "memory".
         idle = (self._workers - 1) * (last - first)
         return (
             [(a - first, b - first, 0) for a, b in pairwise(times)],
@@ -235,7 +267,7 @@ class PreparedRun:
             last - first,
         )
 
-    def _op_spans(self, row: _Span, n: int, found: _Flags) -> list[_Span]:
+    def _op_spans(self, row: _Span, n: int, found: _Returned) -> list[_Span]:
         """Return when each of the ``n`` ops of a row ran; parallel ones appear as if each had one thread."""
         begin, end, thread = row
         if isinstance(found, int):
@@ -250,13 +282,9 @@ class PreparedRun:
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
 
 
-def _run_in_order(calls: Sequence[_Call]) -> RunResult:
-    clock = time.perf_counter
-    flags, times = list[_Flags](), [clock()]
-    for call in calls:
-        flags.append(call())
-        times.append(clock())
-    return RunResult(flags, times)
+def _record_command(prepared: PreparedOps, ops: Sequence[int], k: int, flags: int) -> None:
+    """Record the flags of the ``k``-th op of a command list."""
+    prepared.record(ops[k], flags)
 
 
 def _kernel(by_blas: bool, divided: bool, products: list[int], tile: NodeTile, arguments: CallArguments) -> HostKernel:

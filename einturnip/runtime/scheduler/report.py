@@ -16,7 +16,8 @@ class NumericWarning:
 
     ``kind``: which of these. ``tiles``: number of tiles in which it happened. ``merged``: lines of other statements
     that the same fused kernels compute, and in which it may have happened instead. ``element``: the first nan or
-    infinite element of the first such tile, such as ``y[12] = nan``; empty if unknown, as for prepared plans.
+    infinite element of the first such tile, such as ``y[12] = nan``; empty if none shows it. ``causes``: the elements
+    of inputs that it comes from, such as ``x[12] = -1``: those that are nan or infinite, else all if they are few.
     """
 
     line: int
@@ -24,7 +25,8 @@ class NumericWarning:
     kind: str
     tiles: int
     merged: tuple[int, ...] = ()
-    element: str = field(default="", compare=False)
+    element: str = ""
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

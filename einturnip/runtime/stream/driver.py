@@ -28,6 +28,8 @@ from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.runtime.host.event_loop import OpEnded, OpIssued
 from einturnip.runtime.host.executor import TransferEnds
+from einturnip.runtime.host.index_origin import locate_index
+from einturnip.runtime.numeric_events import fetched_parts
 from einturnip.tuning.memory import STAGED_IN, STAGED_OUT
 
 
@@ -96,7 +98,6 @@ class _OpInFlight:
     file_mark: StreamMark | None = None
     began: float = 0.0
     status: int = -1
-    node: int = -1
     staging: Segment | None = None
     array: Array | None = None
 
@@ -122,6 +123,7 @@ class StreamEngine:
         self.transfers = transfers
         self._events: deque[OpEnded | OpIssued] = deque()
         self._flights: dict[int, _OpInFlight] = {}
+        self._polled = list[_OpInFlight]()  # at the begin of the poll
         self._numbers = count()
         self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream: issued ops that have not ended
         self._last_of_unit: dict[int, int] = {}  # by unit: the last op that accumulated into it
@@ -195,7 +197,7 @@ class StreamEngine:
         else:
             tile, arguments = self.transfers.views.call(op.id, self.transfers.first(op.unit))
             self._begin(flight, self._compute_stream(flight))
-            flight.status, flight.node = self._free[flight.device].pop(), tile.node
+            flight.status = self._free[flight.device].pop()
             work = DeviceKernelCall(tile.einsum, tile.extents, tile.mode, *arguments)
             device.kernel(flight.stream, work, flight.status, op.seconds)
         self._issued(flight)
@@ -311,6 +313,7 @@ class StreamEngine:
 
     def _poll(self) -> None:
         """Advance all ops whose present work has ended. Streams and file threads finish their work in order."""
+        self._polled = list(self._flights.values())
         while self._reading and self._file_work_ended(self._reading[0]):
             flight = self._reading.popleft()
             if flight.op.id in self._flights:
@@ -347,8 +350,8 @@ class StreamEngine:
             ended += ahead
             if flight.file_mark is None:
                 flight.began = (device.ended(flight.begin) or 0.0) + ahead
-            if flight.status >= 0:
-                self.transfers.record_flags(flight.node, device.fp_flags(flight.status))
+            if flight.status >= 0 and (bits := device.fp_flags(flight.status)):
+                self._record_events(flight, bits)
         except Exception as error:
             self._end(flight, error)
             return True
@@ -365,6 +368,15 @@ class StreamEngine:
             self._end(flight, None, ended)
         return True
 
+    def _record_events(self, flight: _OpInFlight, bits: int) -> None:
+        """Record the flags that a kernel raised; search its result unless a later op may have overwritten it."""
+        made, unit, device = flight.op.writes[0], flight.op.unit, self._on(flight.device)
+        later = [f.op for f in self._polled if f.number > flight.number and (unit < 0 or f.op.unit != unit)]
+        intact = not any(made.overlaps(row) for op in later for row in op.writes)
+        _, arguments = self.transfers.views.call(flight.op.id)
+        result = arguments.outs[0] if intact else None
+        self.transfers.events.record(flight.op.id, bits, result, arguments.origins, partial(fetched_parts, device))
+
     def _end(self, flight: _OpInFlight, error: BaseException | None, ended: float | None = None) -> None:
         """End an op: release its flag word and its buffer, and queue the event."""
         del self._flights[flight.op.id]
@@ -372,7 +384,7 @@ class StreamEngine:
             self._free[flight.device].append(flight.status)
         if flight.staging is not None:
             self._staging[flight.op.kind.lane - Lane.IN].release(flight.staging, (), True)
-        self.transfers.locate_index(flight.op.id, error)
+        locate_index(self.graph, flight.op.id, error)
         thread = flight.stream - Stream.COMPUTE if flight.stream >= Stream.COMPUTE else 0
         self._events.append(
             OpEnded(flight.op.id, thread, flight.began, self.device.now() if ended is None else ended, error)
