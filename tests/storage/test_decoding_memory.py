@@ -233,3 +233,51 @@ def test_names_of_hdf5_datasets_are_listed_in_order(tmp_path: Path) -> None:
         file["a/loop"] = file["a"]
         file["soft"] = h5py.SoftLink("/b")
     assert keys(str(tmp_path / "x.h5")) == ("a/b/c", "a/z", "a-b", "again", "c")
+
+
+# By how much the most that is resident rises while several threads read a source alternately, beyond what it states.
+ALTERNATE = """
+import sys, threading
+import numpy as np
+import numcodecs.zstd, numcodecs.blosc, h5py
+from einturnip.storage import open_source
+def status(field):
+    return int(open("/proc/self/status").read().partition(field)[2].split()[0])
+source = open_source(sys.argv[1], "X")
+rows, columns = source.shape
+out = [np.ones((10, columns), np.float32) for _ in range(3)]
+turn, now = threading.Condition(), 0
+def work(k):
+    global now
+    for row in range(0, rows, 30):
+        with turn:
+            turn.wait_for(lambda: now % 3 == k)
+            source.read(((row + 10 * k, row + 10 * k + 10), (0, columns)), out[k])
+            now += 1
+            turn.notify_all()
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS:")
+threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(1024 * (status("VmHWM:") - before) - source.held_nbytes)
+"""
+
+
+@pytest.mark.parametrize("form", ["zstd", "blosc", "shuffle"])
+def test_threads_together_take_what_a_source_states(tmp_path: Path, form: str) -> None:
+    """Freed memory is not kept for each thread, as malloc does with buffers of less than 32 MiB."""
+    data = np.random.default_rng(1).integers(0, 1 << 30, (90, 1 << 17), "i4").view("f4")
+    chunks = (45, 1 << 16)
+    path = tmp_path / ("x.h5" if form == "shuffle" else "x.zarr")
+    if form == "shuffle":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=data, chunks=chunks, compression="gzip", compression_opts=1, shuffle=True)
+    else:
+        codec = zarr.codecs.ZstdCodec() if form == "zstd" else zarr.codecs.BloscCodec(cname="lz4")
+        zarr.create_array(str(path), data=data, chunks=chunks, compressors=codec)
+    done = subprocess.run([sys.executable, "-c", ALTERNATE, path], env=ENVIRONMENT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= MIB, done.stdout

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,24 @@ from einturnip.storage.types import Array, Region, slices, window
 MAX_STREAMS = 4
 
 
+NewMemory = Callable[[int], memoryview]
+"""Returns memory of a number of bytes."""
+
+
+def new_memory(nbytes: int) -> memoryview:
+    """Return memory that is freed with its last use."""
+    return memoryview(bytearray(nbytes))
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A codec whose encoded size follows from the decoded one.
 
-    ``temporary_nbytes`` is given the decoded size.
+    ``decode`` may return a part of its argument. ``temporary_nbytes`` is given the decoded size.
     """
 
     name: str
-    decode: Callable[[memoryview], Any]
+    decode: Callable[[memoryview, NewMemory], Any]
     encoded_nbytes: Callable[[int], int] = lambda n: n
     temporary_nbytes: Callable[[int], int] = lambda _: 0
 
@@ -70,9 +80,9 @@ class StoredChunk:
             read_full(self.fd, view, self.offset + at, self.name)
             yield view
 
-    def read(self) -> memoryview:
-        """All encoded bytes, preceded by SPARE_NBYTES unused ones."""
-        view = memoryview(bytearray(SPARE_NBYTES + self.nbytes))
+    def read(self, memory: NewMemory = new_memory) -> memoryview:
+        """All encoded bytes, preceded by SPARE_NBYTES unused ones, in new ``memory``."""
+        view = memory(SPARE_NBYTES + self.nbytes)
         read_full(self.fd, view[SPARE_NBYTES:], self.offset, self.name)
         return view
 
@@ -81,7 +91,8 @@ class ChunkDecoder:
     """Decodes chunks of one shape and element type.
 
     ``codecs`` are in encoding order. ``order``: the axes as they are stored, slowest first. ``held_nbytes``: maximum
-    memory for reading any part of a chunk in addition to the destination.
+    memory for reading any part of a chunk in addition to the destination. The chunk decoded last is kept: it is decoded
+    once for tiles that follow each other in it.
     """
 
     def __init__(
@@ -108,13 +119,16 @@ class ChunkDecoder:
         # Workers request tiles almost in order: several streams of a chunk serve late requests.
         self._max_streams = MAX_STREAMS if not self._compressor or self._compressor.state_nbytes(1) <= 1 << 16 else 1
         self._streams = list[_Stream]()
+        self._last: tuple[object, Any] | None = None  # the chunk decoded last, unless it is streamed: key and elements
+        self._buffers: dict[str, memoryview] = {}
         self.held_nbytes = self._held_nbytes()
 
     def _held_nbytes(self) -> int:
         state = self._compressor.state_nbytes(self._sizes[-1]) if self._compressor else 0
         if self._stream is not None:
             return self._max_streams * (state + 5 * PIECE_NBYTES)
-        stored = 2 * self.max_stored_nbytes if self._after else self.max_stored_nbytes
+        makes_copies = any(codec.encoded_nbytes(64) == 64 for codec in self._after)  # checksums return a part instead
+        stored = (1 + bool(self._after) + makes_copies) * self.max_stored_nbytes
         if self._compressor and self._compressor.stream and not self._after:
             stored = 3 * PIECE_NBYTES
         held = stored + state + self._sizes[-1]
@@ -138,20 +152,30 @@ class ChunkDecoder:
         if self._stream is not None:
             self._copy_streamed(chunk, region, target)
         else:
-            whole = np.frombuffer(self._decode(chunk), self._dtype).reshape([self.shape[a] for a in self._order])
+            key = chunk.key
+            if self._last is None or self._last[0] != key:
+                self._last = None  # before the next one takes memory
+                self._last = key, np.frombuffer(self._decode(chunk), self._dtype)
+            whole = self._last[1].reshape([self.shape[a] for a in self._order])
             target[...] = whole[slices(region)] if region else whole
 
     def _decode(self, chunk: StoredChunk) -> Any:
         packed: Any = chunk.pieces()
         streamed = self._compressor is not None and self._compressor.stream is not None and not self._after
         if not streamed:
-            packed = chunk.read()
-            for codec in reversed(self._after):
-                packed = _with_spare(codec.decode(packed[SPARE_NBYTES:]))
+            packed = chunk.read(partial(self._buffer, "stored"))
+            for n, codec in enumerate(reversed(self._after)):
+                encoded = codec.decode(packed[SPARE_NBYTES:], partial(self._buffer, f"filter {n}"))
+                packed = self._buffer(("stored", "encoded")[n % 2 == 0], SPARE_NBYTES + len(encoded))
+                packed[SPARE_NBYTES:] = encoded
         data = self._decompress(packed, streamed) if self._compressor else packed[SPARE_NBYTES:]
         del packed
-        for codec, size in zip(reversed(self._before), self._sizes[-2::-1], strict=True):
-            data = memoryview(codec.decode(data)).cast("B")
+        used = "decoded"
+        for n, (codec, size) in enumerate(zip(reversed(self._before), self._sizes[-2::-1], strict=True)):
+            for other in {*self._buffers} - {used}:  # filters take memory, too
+                del self._buffers[other]
+            used = f"before {n}"
+            data = memoryview(codec.decode(data, partial(self._buffer, used))).cast("B")
             if data.nbytes != size:
                 raise DecodeError(f"its filter {codec.name} makes {data.nbytes:,} bytes instead of {size:,}")
         if data.nbytes != self.nbytes:
@@ -161,7 +185,7 @@ class ChunkDecoder:
     def _decompress(self, packed: Any, streamed: bool) -> memoryview:
         assert self._compressor is not None
         size = self._sizes[-1]
-        out = np.empty(size, np.uint8).data
+        out = self._buffer("decoded", size)
         if self._compressor.block is not None:
             try:
                 self._compressor.block(packed, out)
@@ -174,6 +198,18 @@ class ChunkDecoder:
                 out[at : at + len(piece)] = piece
                 at += len(piece)
         return out
+
+    def _buffer(self, use: str, nbytes: int) -> memoryview:
+        """Return memory that the next chunk uses again.
+
+        Fresh pages for each chunk would take longer than decoding it. It is a mapping of its own, because malloc would
+        keep freed memory for each thread that decodes.
+        """
+        found = self._buffers.get(use)
+        if found is None or len(found) < nbytes:
+            self._buffers.pop(use, None)
+            found = self._buffers[use] = memoryview(mmap.mmap(-1, max(1, nbytes)))
+        return found[:nbytes]
 
     def _copy_streamed(self, chunk: StoredChunk, region: Region, target: Array) -> None:
         """Copy a region of a chunk that is streamed in its stored axis order."""
@@ -240,7 +276,9 @@ class ChunkDecoder:
         return _Stream(key, own.fd, exactly(self._stream(own.pieces()), self.nbytes))
 
     def close(self) -> None:
-        """Close the suspended streams."""
+        """Close the suspended streams, and release the memory of decoded chunks."""
+        self._last = None
+        self._buffers.clear()
         while self._streams:
             self._streams.pop().close()
 
@@ -283,9 +321,3 @@ def _overlap(block: Region, region: Region) -> Region | None:
 
 def _as_it_is(pieces: Iterator[Any]) -> Iterator[bytes]:
     return (bytes(piece) for piece in pieces)
-
-
-def _with_spare(data: Any) -> memoryview:
-    packed = bytearray(SPARE_NBYTES + len(data))
-    packed[SPARE_NBYTES:] = data
-    return memoryview(packed)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from einturnip.storage.chunks.compression import DecodeError
-from einturnip.storage.chunks.decoder import Filter
+from einturnip.storage.chunks.decoder import Filter, NewMemory
 
 
 def shuffle(itemsize: int) -> Filter:
@@ -18,13 +17,13 @@ def shuffle(itemsize: int) -> Filter:
     A remainder is not shuffled.
     """
 
-    def decode(data: memoryview) -> Any:
-        count = data.nbytes // itemsize
+    def decode(data: memoryview, memory: NewMemory) -> memoryview:
+        count, decoded = data.nbytes // itemsize, memory(data.nbytes)
         planes = np.frombuffer(data, np.uint8, count * itemsize).reshape(itemsize, count)
-        out = np.empty(data.nbytes, np.uint8)
+        out = np.frombuffer(decoded, np.uint8)
         out[: count * itemsize].reshape(count, itemsize)[...] = planes.T
         out[count * itemsize :] = np.frombuffer(data, np.uint8)[count * itemsize :]
-        return out.data
+        return decoded
 
     return Filter("shuffle", decode)
 
@@ -32,7 +31,7 @@ def shuffle(itemsize: int) -> Filter:
 def checksum(name: str, compute: Callable[[memoryview], Sequence[int]], at_start: bool = False) -> Filter:
     """Verify four bytes before or after the data; ``compute`` returns the accepted values."""
 
-    def decode(data: memoryview) -> memoryview:
+    def decode(data: memoryview, memory: NewMemory) -> memoryview:
         if data.nbytes < 4:
             raise DecodeError(f"it ends inside its {name} checksum")
         stated, rest = (data[:4], data[4:]) if at_start else (data[-4:], data[:-4])

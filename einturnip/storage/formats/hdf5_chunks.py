@@ -50,6 +50,7 @@ class Hdf5Chunks:
         self._filters: tuple[Setting, ...] = tuple((code, tuple(values)) for code, _, values, _ in found)
         self._require_known({code: name for code, _, _, name in found})
         self._decoders: dict[int, ChunkDecoder] = {}  # by the mask of skipped filters
+        self._used = 0  # the mask of the last chunk
         # The library converts elements that differ from NumPy's, such as integers of 12 bits.
         self._by_library = not plain_type or any(code in _BY_LIBRARY for code, _ in self._filters)
         if self._by_library:
@@ -112,9 +113,10 @@ class Hdf5Chunks:
 
     def _decoder(self, mask: int) -> ChunkDecoder:
         mask &= (1 << len(self._filters)) - 1
+        if mask != self._used:
+            self.close()  # only one decoder may keep streams or a chunk
+            self._used = mask
         if mask not in self._decoders:
-            for decoder in self._decoders.values():  # only one decoder may keep streams
-                decoder.close()
             try:
                 order = tuple(range(len(self._chunks)))
                 made = ChunkDecoder(self._codecs(mask), self._chunks, self._dataset.dtype, order)
@@ -146,6 +148,7 @@ class Hdf5Chunks:
         if code == _DEFLATE:
             whole = ((0, n) for n in self._chunks)
             self._decoder(mask).read(chunk, tuple(whole), np.empty(self._chunks, self._dataset.dtype))
+            self.close()
             return
         if code == _LZF:
             size = lzf_nbytes(packed, self._nbytes)

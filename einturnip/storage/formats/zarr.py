@@ -13,7 +13,7 @@ from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import DType
 from einturnip.storage.chunks.chunked_source import ChunkedSource, pieces
 from einturnip.storage.chunks.compression import DecodeError
-from einturnip.storage.chunks.decoder import ChunkDecoder, StoredChunk
+from einturnip.storage.chunks.decoder import ChunkDecoder, StoredChunk, new_memory
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.file_format import FileFormat
 from einturnip.storage.file_versions import ChunkVersions
@@ -180,7 +180,7 @@ class _ChunkReader:
         raw = memoryview(bytearray(stored))
         read_full(fd, raw, 0 if shard.index_at_start else file[1] - stored, self._shown)
         if shard.index_checksum is not None:
-            raw = shard.index_checksum.decode(raw)
+            raw = shard.index_checksum.decode(raw, new_memory)
         index = np.frombuffer(raw, shard.index_dtype).reshape(*per, 2)
         self._index = file, index
         return index

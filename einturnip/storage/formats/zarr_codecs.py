@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.storage.chunks.compression import UnknownCodecError, compressor
-from einturnip.storage.chunks.decoder import Codec, Filter
+from einturnip.storage.chunks.decoder import Codec, Filter, NewMemory
 from einturnip.storage.chunks.filters import adler32, checksum, crc32, fletcher32, shuffle
 
 _FROM_NUMCODECS = ("zstd", "blosc", "lz4")
@@ -82,7 +82,7 @@ def _by_element(name: str, settings: Mapping[str, Any]) -> Filter:
         raise UnknownCodecError(f"its codec {name!r} makes elements of {decoded} from {encoded}")
     made = import_module("numcodecs").get_codec({**settings, "id": name})
 
-    def decode(data: memoryview) -> Any:
+    def decode(data: memoryview, memory: NewMemory) -> Any:
         return np.ascontiguousarray(made.decode(data)).reshape(-1).view(np.uint8).data
 
     return Filter(
