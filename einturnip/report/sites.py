@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.units import format_seconds, format_size
+from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.movement import moved
+from einturnip.tiling.site_lower_bound import lower_bound_nbytes
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,30 @@ def sites_text(graph: MemGraph) -> str:
     arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
     kernels = [format_seconds(float(x)) for x in (traffic.kernel_seconds.min(), traffic.kernel_seconds.max())]
     return (
-        f"{total}{busiest}; with first reads each receives {' to '.join(arriving)}; "
+        f"{total}{busiest}{_beyond_bound(graph, traffic)}; with first reads each receives {' to '.join(arriving)}; "
         f"each computes {' to '.join(kernels)} on one worker"
     )
 
 
+def _beyond_bound(graph: MemGraph, traffic: SiteTraffic) -> str:
+    bound = lower_bound_nbytes(graph.taskgraph.decomposition.graph, graph.devices)
+    return f", {_exchanged(graph, traffic) / bound:.2f} times the lower bound" if bound else ""
+
+
+def _exchanged(graph: MemGraph, traffic: SiteTraffic) -> int:
+    """Return the bytes that arrive at sites beyond one copy of each input."""
+    nodes = graph.taskgraph.decomposition.graph.nodes
+    inputs = sum(math.prod(n.shape) * n.dtype.itemsize for n in nodes if isinstance(n, InputNode))
+    return max(0, int(traffic.arriving.sum()) - inputs)
+
+
 def sites_json(graph: MemGraph) -> dict[str, Any]:
-    """The fields ``sites``, ``site_links`` and ``eindecomp_bytes`` (what EinDecomp counts) of a plan."""
-    traffic = site_traffic(graph)
+    """The fields of a plan for several sites.
+
+    ``sites``, ``site_links``; ``eindecomp_bytes``: what EinDecomp counts; ``exchanged_bytes``: what arrives at sites
+    beyond one copy of each input, to compare with ``site_lower_bound_bytes``.
+    """
+    traffic, program = site_traffic(graph), graph.taskgraph.decomposition.graph
     pairs = np.argwhere(traffic.between).tolist()
     return {
         "sites": [
@@ -76,5 +95,7 @@ def sites_json(graph: MemGraph) -> dict[str, Any]:
             for k in range(graph.devices)
         ],
         "site_links": {f"cpu:{a}->cpu:{b}": int(traffic.between[a, b]) for a, b in pairs},
-        "eindecomp_bytes": moved(eindecomp(graph.taskgraph.decomposition.graph, graph.devices)).total,
+        "eindecomp_bytes": moved(eindecomp(program, graph.devices)).total,
+        "exchanged_bytes": _exchanged(graph, traffic),
+        "site_lower_bound_bytes": lower_bound_nbytes(program, graph.devices),
     }
