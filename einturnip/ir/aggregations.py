@@ -126,6 +126,7 @@ _ROWS = (
 MONOIDS = {row.name: row for row in (*_ROWS, Monoid("pick", "", "pick", "value", _one))}
 AGGREGATIONS = tuple(row.name for row in _ROWS)
 _COMPARING = frozenset({"max", "min", "first_max", "first_min"})
+_SCALED = frozenset({"log_add"})  # a maximum, and a sum that depends on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,12 @@ class Aggregation:
     @property
     def rounds(self) -> bool:
         """True where each value added rounds, so that long folds need partial results."""
-        return self.combine in ("add", "log_add") and self.state[0].is_inexact
+        return (self.combine == "add" or self.scaled) and self.state[0].is_inexact
+
+    @property
+    def scaled(self) -> bool:
+        """True where the state is a maximum and a sum that is scaled when the maximum grows."""
+        return self.combine in _SCALED
 
 
 def _extreme(dtype: DType, lowest: bool) -> bool | int | float:
@@ -247,7 +253,7 @@ def aggregation(op: str, value: DType, accumulator: DType | None = None, keyed: 
     result = asked or _result(row, value)
     exact = row.result in ("value", "index") and asked is None  # nothing is rounded, so nothing must be wide
     first = value if exact else result.accumulator
-    second = I64 if row.result == "index" or (row.counts and keyed) else first if row.combine == "log_add" else None
+    second = I64 if row.result == "index" or (row.counts and keyed) else first if row.combine in _SCALED else None
     return Aggregation(op, value, (first,) if second is None else (first, second), result)
 
 

@@ -121,7 +121,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     compares = any(node.op in COMPARING for node in graph.nodes)
     folding = aggregation is not None and mode != "finalize"
     if folding and aggregation is not None:
-        compares = compares or aggregation.idempotent or aggregation.combine == "log_add"
+        compares = compares or aggregation.idempotent or aggregation.scaled
     repeatable = mode != "accumulate" or aggregation is None or aggregation.idempotent
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
     swept = _swept(einsum, mode, tile, vector) if packing is None else -1

@@ -302,9 +302,9 @@ def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool
         return (*names, *VECTORS)
     names += ["place", "values"]
     names += ["taken"] if masked and not pieces else []
-    names += ["old", "new"] if op == "log_add" or indexed else []
+    names += ["old", "new"] if op in _ARGUED else []
     names += ["indices", "least", "test", "other"] if indexed else []
-    names += VECTORS if op == "log_add" else []
+    names += VECTORS if op in _ARGUED and not indexed else []
     return (*names, "argued") if masked and indexed else tuple(names)
 
 
