@@ -8,7 +8,7 @@ import numpy as np
 
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import evaluate_scalar
+from einturnip.ir.evaluate import evaluate_scalar
 from einturnip.ir.scalar import (
     COMPARISONS,
     LabelValue,

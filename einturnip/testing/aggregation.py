@@ -11,7 +11,7 @@ import numpy as np
 
 from einturnip.ir.aggregations import MONOIDS, Combine, aggregation
 from einturnip.ir.dtypes import C128, DTYPES, F64
-from einturnip.ir.reference import evaluate_scalar
+from einturnip.ir.evaluate import evaluate_scalar
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarConst
 from einturnip.testing.arithmetic import BOUND, PRECISION, BoundedValue, finite, rounded, to_dtype, unit, unknown
 from einturnip.testing.promotion import kind, numpy_dtype

@@ -14,7 +14,7 @@ from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.printer import show
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from tests.reference.eingraph import evaluate

@@ -12,7 +12,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, F64, I64, DType
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.lang.program import (
     AccessExpr,
     AffineIndex,

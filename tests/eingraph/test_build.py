@@ -11,7 +11,7 @@ from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.lang import compile_text
 from tests.reference.eingraph import evaluate
 

@@ -13,7 +13,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Index
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SplitIndex, TypedProgram
 from einturnip.lang.program import Index as ProgramIndex
 from tests.eingraph.programs import (

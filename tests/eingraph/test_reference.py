@@ -11,8 +11,9 @@ from einturnip.ir.aggregations import AGGREGATIONS, aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U64, DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import apply, combine_states, evaluate_einsum, finalize_state, identity_state
+from einturnip.ir.evaluate import apply, finalize_state, identity_state
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from tests.reference.einsum import combine_states, evaluate_einsum
 
 
 def reduction(op: str, dtype: DType, bounds: tuple[int, ...], n_out: int = 1) -> Einsum:

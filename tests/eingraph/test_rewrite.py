@@ -18,7 +18,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import F32
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.ir.scalar import OperandRef, ScalarConst
 from einturnip.lang import compile_text
 from tests.reference.eingraph import evaluate

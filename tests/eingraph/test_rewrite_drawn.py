@@ -14,7 +14,7 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, Tens
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 from einturnip.ir.einsum import Index
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarCast, ScalarConst
 from tests.reference.eingraph import evaluate
 

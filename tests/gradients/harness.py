@@ -9,7 +9,7 @@ import numpy as np
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.lang import compile_text
 from tests.reference.eingraph import evaluate
 from tests.reference.program import evaluate as by_definition

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from einturnip.core.errors import EinturnipError, OutOfRange
 from einturnip.eingraph.rewrite.passes import rewrite
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from einturnip.lang import compile_text
 from einturnip.testing import DrawnCase, programs
 from tests.gradients.harness import graph_of

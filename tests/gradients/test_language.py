@@ -8,7 +8,7 @@ import pytest
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import Array
+from einturnip.ir.operators import Array
 from tests.gradients.harness import assert_derived, graph_of, run, with_gradients
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,6 @@ import einturnip as et
 from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS, Aggregation, Monoid, aggregation
 from einturnip.ir.dtypes import BOOL, F32, F64, I64
 from einturnip.ir.einsum import Einsum, Key
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.cuda import states
@@ -28,6 +27,7 @@ from einturnip.testing.aggregation import aggregate_values
 from einturnip.testing.arithmetic import BoundedValue
 from tests.gradients.harness import assert_derived, with_gradients
 from tests.kernels.cuda.emulation import Emulator, why_not
+from tests.reference.einsum import evaluate_einsum
 from tests.reference.program import evaluate
 
 X = np.random.default_rng(4).normal(size=(40, 300)) * 0.5

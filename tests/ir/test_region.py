@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.ir.dtypes import F64
+from einturnip.ir.evaluate import State
 from einturnip.ir.laws import factors, linear
-from einturnip.ir.reference import State
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarConst
 from tests.kernels.regions import CASES, Array, Made, attention

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import combine_states, evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.blas import cblas, matrices
 from einturnip.kernels.blas.cblas import NumpyProduct
 from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
 from einturnip.kernels.protocol import CallArguments
+from tests.reference.einsum import combine_states, evaluate_einsum
 
 from .test_kernels import check_equal, tensor
 

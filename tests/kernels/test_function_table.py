@@ -10,8 +10,9 @@ import pytest
 from einturnip.ir.derivatives import adjoint_of
 from einturnip.ir.dtypes import C128, F32, F64, DType
 from einturnip.ir.einsum import Einsum
+from einturnip.ir.evaluate import evaluate_scalar
 from einturnip.ir.functions import ELEMENTWISE
-from einturnip.ir.reference import Array, evaluate_scalar
+from einturnip.ir.operators import Array
 from einturnip.ir.scalar import OperandRef, ScalarCall
 from einturnip.kernels import select
 from einturnip.kernels.cuda.generate import generate

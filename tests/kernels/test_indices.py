@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from einturnip.ir.aggregations import AGGREGATIONS, aggregation
 from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I64, DType
 from einturnip.ir.einsum import Access, Einsum, Index
-from einturnip.ir.reference import combine_states, evaluate_einsum
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.blas import cblas
 from einturnip.kernels.blas.contraction import ContractionKernel
+from tests.reference.einsum import combine_states, evaluate_einsum
 
 from .test_contraction import forced
 from .test_kernels import check_equal, joins, run, tensor

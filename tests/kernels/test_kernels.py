@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from einturnip.ir.aggregations import AGGREGATIONS, aggregation
 from einturnip.ir.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, I8, I32, I64, U8, DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.numpy import elementwise
+from tests.reference.einsum import evaluate_einsum
 
 DTYPES = (BOOL, I8, U8, I32, I64, F16, BF16, F32, F64, C64, C128)
 

@@ -13,9 +13,9 @@ from einturnip.core.errors import OutOfRange
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from einturnip.ir.einsum import Einsum, Key
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels import select
+from tests.reference.einsum import evaluate_einsum
 
 from .test_indices import LANGUAGE, check_tiles
 from .test_kernels import joins, run, tensor

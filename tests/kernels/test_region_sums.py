@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.ir.reference import State
+from einturnip.ir.evaluate import State
 from einturnip.ir.region import Region
 from einturnip.kernels import select
 from einturnip.kernels.fused import block_iterator, partial_states, recorder, region_kernel, space

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import State
+from einturnip.ir.evaluate import State
 from einturnip.tiling.pieces import piece_box
 from einturnip.tiling.types import Decomposition, index
 from tests.reference.region import combine_spaces, evaluate_space, finalize_space

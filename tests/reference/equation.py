@@ -16,7 +16,7 @@ from einturnip.core.errors import BindError, OutOfRange
 from einturnip.ir.aggregations import Lift, aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import apply, evaluate_einsum, evaluate_scalar
+from einturnip.ir.evaluate import apply, evaluate_scalar
 from einturnip.ir.scalar import OperandRef
 from einturnip.lang.program import (
     AccessExpr,
@@ -37,6 +37,7 @@ from einturnip.lang.program import (
     walk,
 )
 from einturnip.lang.sizes import size_text, size_value
+from tests.reference.einsum import evaluate_einsum
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

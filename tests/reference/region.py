@@ -11,9 +11,10 @@ from typing import Literal, TypeAlias, assert_never
 import numpy as np
 
 from einturnip.ir.einsum import Einsum
+from einturnip.ir.evaluate import State, finalize_state, identity_state
 from einturnip.ir.operators import Array
-from einturnip.ir.reference import State, combine_states, evaluate_einsum, finalize_state, identity_state
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
+from tests.reference.einsum import combine_states, evaluate_einsum
 
 Space: TypeAlias = Einsum | Region
 

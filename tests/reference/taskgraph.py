@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.reference import State
+from einturnip.ir.evaluate import State
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
 from einturnip.tiling.types import Box, index
 from tests.reference.region import combine_spaces, evaluate_space, finalize_space

@@ -12,8 +12,8 @@ from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode,
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, F64, I64, DType
 from einturnip.ir.einsum import Access, Einsum, Index, Key
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from tests.reference.einsum import evaluate_einsum
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -13,7 +13,7 @@ from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.products import python_number
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import evaluate_scalar
+from einturnip.ir.evaluate import evaluate_scalar
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst, rewrite
 
 _COMMUTATIVE = frozenset({"add", "mul", "and", "or", "eq", "ne"})

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import finalize_state, identity_state
+from einturnip.ir.evaluate import finalize_state, identity_state
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall

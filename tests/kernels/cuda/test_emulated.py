@@ -12,11 +12,11 @@ import pytest
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, C64, F16, F32, F64, I8, I32, I64
 from einturnip.ir.einsum import Einsum, Key
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, ScalarCall
 from einturnip.kernels.cuda import region_parts, scatters
 from einturnip.kernels.cuda.generate import generate, layout
+from tests.reference.einsum import evaluate_einsum
 
 from .. import regions
 from .drawn import SOURCES, Drawn, close, drawn, parts

@@ -13,11 +13,11 @@ from einturnip.ir.aggregations import aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, C64, F16, F32, F64, I64
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.cuda.gemm import Gemm, GemmOperand, gemm
 from einturnip.kernels.cuda.types import DeviceTile
 from einturnip.kernels.expr.window import window
+from tests.reference.einsum import evaluate_einsum
 
 from ..test_contraction import contractions
 from ..test_indices import indexed

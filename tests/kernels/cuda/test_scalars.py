@@ -11,10 +11,10 @@ from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, DTYPES, F32, F64, I32, I64, DType
 from einturnip.ir.einsum import Einsum, Key
 from einturnip.ir.functions import ELEMENTWISE
-from einturnip.ir.reference import evaluate_einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.cuda.generate import generate
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
+from tests.reference.einsum import evaluate_einsum
 
 from .drawn import close
 from .emulation import Emulator, why_not

@@ -1,24 +1,21 @@
 """Reference semantics of einsums in plain NumPy; every IR and kernel is tested against it.
 
-It favours clarity over speed: the whole box of the label space is materialized. Runs do not use it.
+It favours clarity over speed: the whole box of the label space is materialized.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 import numpy as np
 
 from einturnip.core.errors import OutOfRange
-from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Box, Einsum, Index, Key
-from einturnip.ir.functions import ELEMENTWISE
-from einturnip.ir.operators import OPERATORS, Array, compute, convert
-from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
-
-State = tuple[Array, ...]
+from einturnip.ir.evaluate import State, evaluate_scalar, finalize_state, identity_state
+from einturnip.ir.operators import Array, convert
+from einturnip.ir.scalar import LabelValue
 
 
 def evaluate_einsum(
@@ -74,32 +71,6 @@ def _check_range(einsum: Einsum, key: Key, value: Array, origins: Sequence[int])
         place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         point = [(einsum.labels[p], int(place[p]) + origins[p]) for p in sorted(einsum.labels_of(key.value))]
         raise OutOfRange(int(value[place]), size, einsum.labels[key.label], point)
-
-
-def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
-    """Evaluate an expression at every point of a box.
-
-    ``operands`` have one axis a label, of size 1 where absent.
-    """
-    match expr:
-        case ScalarConst(value, dtype):
-            return np.asarray(convert(np.asarray(value), dtype))
-        case OperandRef(slot, _):
-            return operands[slot]
-        case LabelValue(position, dtype):
-            index = np.arange(origins[position], origins[position] + extents[position], dtype=np.int64)
-            return convert(index, dtype).reshape([-1 if p == position else 1 for p in range(len(extents))])
-        case ScalarCast(argument, dtype):
-            return convert(evaluate_scalar(argument, operands, origins, extents), dtype)
-        case ScalarCall(op, arguments, dtype):
-            return apply(op, [evaluate_scalar(a, operands, origins, extents) for a in arguments], dtype)
-        case _:
-            assert_never(expr)
-
-
-def apply(op: str, arguments: Sequence[Array], dtype: DType) -> Array:
-    """Apply an operator or function to arrays."""
-    return compute(ELEMENTWISE[op].numpy if op in ELEMENTWISE else OPERATORS[op], arguments, dtype)
 
 
 def _aligned(einsum: Einsum, slot: int, array: Array, origins: Sequence[int], extents: Sequence[int]) -> Array:
@@ -238,20 +209,3 @@ def _prefer(op: str, a: State, b: State) -> Array:
 
 def _is_nan(x: Array) -> Array:
     return np.asarray(np.isnan(x)) if x.dtype.kind not in "biu" else np.zeros(x.shape, np.bool_)
-
-
-def finalize_state(einsum: Einsum, state: State) -> Array:
-    """The result of a state over the whole range; mean divides by the number of points."""
-    aggregation = einsum.aggregation
-    assert aggregation is not None
-    with np.errstate(all="ignore"):
-        result = evaluate_scalar(aggregation.finished(einsum.bounds[einsum.n_out :]), state, (), ())
-        return convert(np.asarray(result), aggregation.result)
-
-
-def identity_state(einsum: Einsum, shape: tuple[int, ...]) -> State:
-    """The state of an empty range as arrays of ``shape``."""
-    aggregation = einsum.aggregation
-    assert aggregation is not None
-    values = zip(aggregation.identity, aggregation.state, strict=True)
-    return tuple(np.full(shape, value, dtype.numpy) for value, dtype in values)
