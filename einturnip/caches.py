@@ -27,7 +27,7 @@ from typing import TypeAlias
 from einturnip.core.regular_files import create_file, is_temporary, remove_abandoned
 
 Piece: TypeAlias = "bytes | memoryview"
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 
 _MAGIC = b"einturnip cache 1 "
 _DIGEST_NBYTES = 64

@@ -15,7 +15,7 @@ import numpy as np
 
 from einturnip.ir.dtypes import BOOL, DType
 from einturnip.ir.operators import Array
-from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL, Scalar, ScalarCall, ScalarConst
+from einturnip.ir.scalar import Scalar, ScalarCall, ScalarConst
 from einturnip.ir.simplify import added, constant, converted, divided, negated, selected, subtracted, times
 
 Rule: TypeAlias = Callable[[Scalar, Scalar], Scalar]
@@ -325,4 +325,3 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
     )
 }
 FUNCTIONS = frozenset(ELEMENTWISE) | {"neg"}
-OPS = ARITHMETIC | COMPARISONS | LOGICAL | FUNCTIONS | {"where"}

@@ -165,7 +165,7 @@ class ConvertExpr:
 
 @dataclass(frozen=True, slots=True)
 class ApplyExpr:
-    """An operator or function of ``ir.scalar.OPS`` applied to arguments."""
+    """An operator or function of numbers applied to arguments."""
 
     op: str
     arguments: tuple[Expr, ...]

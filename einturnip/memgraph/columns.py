@@ -49,7 +49,7 @@ class OpColumns:
         self.after_ptr, self.after = array("q", [0]), array("i")
         self.possible_ptr, self.possible = array("q", [0]), array("i")
         self.checked_ptr, self.checked = array("q", [0]), array("i")
-        self.n_stated, self.n_reduced = 0, 0
+        self.n_reduced = 0
         self.close(0, 0, 0, [])
 
     def append(
@@ -111,7 +111,6 @@ class OpColumns:
             after_ptr,
             after,
             _column(array("i", self.origin), np.int32),
-            self.n_stated - len(after),
         )
 
     def _settle(self) -> None:
@@ -134,7 +133,6 @@ class OpColumns:
         after, ops = np.concatenate([after, u[kept]]), np.concatenate([ops, x[kept]])
         order = np.lexsort((after, ops))
         ends = len(self.checked) + np.cumsum(np.bincount(ops - done, minlength=n - done))
-        self.n_stated += len(self.after) + len(self.possible)
         self.checked.frombytes(after[order].astype(np.int32).tobytes())
         self.checked_ptr.frombytes(ends.astype(np.int64).tobytes())
         self.after_ptr, self.after = array("q", [0]), array("i")

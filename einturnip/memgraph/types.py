@@ -112,7 +112,6 @@ class MemGraph:
     after_ptr: Ints
     after: NDArray[np.int32]
     origin: NDArray[np.int32]
-    superfluous: int
     host_nbytes: int = 0
 
     @property

@@ -17,7 +17,6 @@ from einturnip.testing.terms import (
     CallTerm,
     ComparisonTerm,
     DrawnLoop,
-    DrawnProgram,
     DrawnSeveral,
     DrawnStatement,
     FixedTerm,
@@ -39,11 +38,6 @@ CASTS = frozenset(
     ("bool", *(k + b for k in "iu" for b in ("8", "16", "32", "64")), *("f16", "bf16", "f32", "f64", "c64", "c128"))
 )
 """Every dtype is a function of one argument."""
-
-
-def types_of(program: DrawnProgram) -> dict[str, Type]:
-    """The type of every name, as last defined."""
-    return types_after(program.statements, {i.name: Type(i.dtype) for i in program.inputs})
 
 
 def types_after(steps: Iterable[Step], names: Types) -> dict[str, Type]:

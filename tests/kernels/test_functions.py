@@ -12,9 +12,11 @@ from einturnip.core import package_data
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BF16, BOOL, C64, C128, DTYPES, F16, F32, F64, I8, I32, I64, U8, U64, DType, promote
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS, OPS
+from einturnip.ir.functions import ELEMENTWISE, FUNCTIONS
 from einturnip.ir.scalar import (
+    ARITHMETIC,
     COMPARISONS,
+    LOGICAL,
     LabelValue,
     OperandRef,
     Scalar,
@@ -27,6 +29,7 @@ from einturnip.kernels.expr import lower
 from einturnip.kernels.select import DIVIDE, INVALID, OVERFLOW, compile_kernel
 from tests.reference.einsum import evaluate_einsum
 
+OPS = ARITHMETIC | COMPARISONS | LOGICAL | FUNCTIONS | {"where"}
 REAL = {C64: F32, C128: F64}
 EXACT = {"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag", "rsqrt", "sqrt"}
 

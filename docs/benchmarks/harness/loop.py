@@ -92,7 +92,7 @@ def graph(kinds: Sequence[OpKind], after: Sequence[int], seconds: float) -> MemG
     ptr, unused = np.zeros(n + 1, np.int64), np.full(n, -1, np.int32)
     return MemGraph(
         cast(TaskGraph, None), 0, 0, 0, np.array(kinds, np.uint8), unused, unused, np.full(n, seconds), ptr, none, ptr,
-        none, np.concatenate([[0], np.cumsum(waits >= 0)]), waits[waits >= 0], np.empty(0, np.int32), 0,
+        none, np.concatenate([[0], np.cumsum(waits >= 0)]), waits[waits >= 0], np.empty(0, np.int32),
     )  # fmt: skip
 
 

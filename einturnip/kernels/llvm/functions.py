@@ -99,9 +99,6 @@ class MathFunctions:
         """Return whether bits exceed those of a number, compared as integers: raises no flag."""
         return self.code.compare("icmp sgt", bits, self._bits_of(value))
 
-    def _is_negative(self, x: IrValue) -> IrValue:
-        return self.code.compare("icmp slt", self.bits(x), self.whole(0))
-
     def _is_zero(self, x: IrValue) -> IrValue:
         """Return 1.0 where x is 0, else 0.0."""
         code = self.code

@@ -11,7 +11,6 @@ from einturnip.kernels.expr.graph import PrimitiveGraph, PrimitiveNode
 from einturnip.kernels.llvm.functions import MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 
-Write = Callable[[IrBuilder, list[IrValue], PrimitiveNode], IrValue]
 _FLOATS = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "true_divide": "fdiv"}
 _WHOLES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 _TESTS = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"}
