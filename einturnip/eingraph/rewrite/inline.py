@@ -13,6 +13,7 @@ from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.products import split_product
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Access, Einsum, Index, labels_read
+from einturnip.ir.functions import ELEMENTWISE
 from einturnip.ir.scalar import (
     COMPARISONS,
     LOGICAL,
@@ -26,7 +27,8 @@ from einturnip.ir.scalar import (
 )
 from einturnip.tuning.search import MAX_EXTRA_OPERATORS, MAX_JOIN_NODES, MAX_READ_RATIO, MAX_SLOTS
 
-_CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg", "abs", "where", "relu"}
+_CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg", "where"}
+_CHEAP |= {name for name, function in ELEMENTWISE.items() if function.is_cheap}
 
 
 # Decides whether to inline a node into its consumers, which read it in these slots.
