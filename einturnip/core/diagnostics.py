@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import accumulate
 from typing import Literal, NamedTuple
 from unicodedata import combining, east_asian_width
 
@@ -99,22 +98,6 @@ def at_call_site(diagnostic: Diagnostic, call: Span) -> Diagnostic:
     if within or any(place == call for place, _ in diagnostic.secondary):
         return diagnostic
     return replace(diagnostic, secondary=(*diagnostic.secondary, (call, "called here")))
-
-
-def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """Apply non-overlapping replacements to a program's text."""
-    lines = text.split("\n")
-    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    found, end = [], 0
-    places = {
-        (begins[e.span.line - 1] + e.span.column - 1, begins[e.span.end_line - 1] + e.span.end_column - 1, e.text)
-        for e in edits
-    }
-    for start, stop, new in sorted(places):
-        if start >= end:
-            found += [text[end:start], new]
-            end = max(stop, end)
-    return "".join(found) + text[end:]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -98,11 +98,6 @@ class Arena:
         """Return each of ``nbytes`` rounded up to whole granules."""
         return np.maximum(1, -(-nbytes // self.granule)) * self.granule
 
-    @property
-    def n_held(self) -> int:
-        """Number of segments that hold a value."""
-        return len(self._held)
-
     def __iter__(self) -> Iterator[Segment]:
         """Return the segments in the order of their offsets."""
         seg: Segment | None = self.head

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from einturnip.core.diagnostics import Diagnostic, Edit, Span, apply_edits, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit, Span, did_you_mean
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.program import build
 from einturnip.ir.aggregations import AGGREGATIONS
@@ -23,6 +25,22 @@ FOLDER = Path(__file__).parent.parent / "bad"
 PROGRAMS = sorted(FOLDER.glob("*.ein"))
 # Each round may bring to light what stood behind the first mistake of a statement.
 MOST_ROUNDS = 8
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Apply non-overlapping replacements to a program's text."""
+    lines = text.split("\n")
+    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    found, end = [], 0
+    places = {
+        (begins[e.span.line - 1] + e.span.column - 1, begins[e.span.end_line - 1] + e.span.end_column - 1, e.text)
+        for e in edits
+    }
+    for start, stop, new in sorted(places):
+        if start >= end:
+            found += [text[end:start], new]
+            end = max(stop, end)
+    return "".join(found) + text[end:]
 
 
 def problems(text: str, name: str) -> tuple[Diagnostic, ...]:
