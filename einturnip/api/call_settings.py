@@ -12,7 +12,7 @@ from einturnip.api.result_memory import release
 from einturnip.compiler import Options
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.units import parse_size
-from einturnip.devices.choice import choose
+from einturnip.devices.choice import is_on_host
 from einturnip.storage.types import Array
 
 Size = str | int
@@ -39,7 +39,7 @@ class Settings:
     def options(self) -> Options:
         """The planner's options, except the memory of the process."""
         return Options(
-            memory=None if self.memory is None or choose(self.device).kind.on_host else parse_size(self.memory),
+            memory=None if self.memory is None or is_on_host(self.device) else parse_size(self.memory),
             arena=None if self.arena is None else parse_size(self.arena),
             workers=None if self.workers is None else checked_workers(self.workers),
             spill=None if self.spill is None else os.fspath(self.spill),
@@ -54,7 +54,7 @@ class Settings:
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None if the arena is given instead."""
-        if self.arena is not None or not choose(self.device).kind.on_host:
+        if self.arena is not None or not is_on_host(self.device):
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 from einturnip.core.errors import BindError
 from einturnip.devices import registry
@@ -42,7 +43,18 @@ def choose(word: str) -> DeviceChoice:
     return DeviceChoice(CPU, why="; ".join(reasons))
 
 
-def _parse(word: str) -> tuple[DeviceKind, list[int], str]:
+def is_on_host(word: str) -> bool:
+    """True if the threads of the process run the plan.
+
+    Raises:
+        BindError, DeviceError: as ``choose``.
+    """
+    kind = choose(word).kind if word == "auto" else _parse(word)[0]
+    return kind.on_host
+
+
+@cache
+def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
     """Return the kind, the numbers and the option of a value.
 
     Raises:
@@ -52,7 +64,7 @@ def _parse(word: str) -> tuple[DeviceKind, list[int], str]:
     kind = None if parts is None else registry.find(parts["kind"])
     if parts is None or kind is None:
         raise BindError(f"'{word}' is not a device. help: {_examples()}")
-    numbers = [int(number) for number in (parts["numbers"] or "").split(",") if number]
+    numbers = tuple(int(number) for number in (parts["numbers"] or "").split(",") if number)
     option = parts["option"] or ""
     if (numbers and not kind.max_devices) or (option and option not in kind.options):
         raise BindError(f"'{word}' is not a device. help: {_examples()}")
