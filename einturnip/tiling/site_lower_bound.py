@@ -38,7 +38,7 @@ def _of_product(node: EinsumNode, sites: int) -> int:
 
 
 def _least_access(shares: Sequence[float], itemsizes: Sequence[int], points: float) -> float:
-    """Return the fewest bytes of parts, of at least ``shares`` elements, with a product of ``points`` squared."""
+    """Return the fewest bytes of parts of at least ``shares`` elements, of product ``points`` squared."""
     fixed: set[int] = set()
     while True:
         free = [j for j in range(len(shares)) if j not in fixed]
