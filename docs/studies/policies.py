@@ -25,8 +25,8 @@ from einturnip.core.errors import CapacityError
 from einturnip.cost.described_machines import DescribedMachine, described
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.build.program import build as build_graph
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build

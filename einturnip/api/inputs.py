@@ -16,8 +16,7 @@ from einturnip.core.errors import BindError, SourceError, StoreError
 from einturnip.lang.program import FileRef, InputDef, TypedProgram
 from einturnip.lang.source_text import program_name, program_text, universal
 from einturnip.storage.open import open_source, packages_nbytes
-from einturnip.storage.stacked import expanded_to
-from einturnip.storage.types import Array, Source
+from einturnip.storage.types import Array, Source, expanded_to
 
 
 def compile_path(path: Path) -> TypedProgram:

@@ -75,9 +75,10 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _allow_external(ctx: click.Context, param: click.Parameter, allow: bool) -> None:
-    from einturnip.storage.formats.hdf5_external import external_files_allowed
+    if allow:
+        from einturnip.storage.formats.hdf5_external import external_files_allowed
 
-    ctx.with_resource(external_files_allowed(allow))
+        ctx.with_resource(external_files_allowed(True))
 
 
 def _all(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -52,14 +52,17 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job
     """
     from einturnip.api.inputs import close_all, input_packages_nbytes, open_inputs
     from einturnip.api.jobs import complete, plan_job
-    from einturnip.api.session_states import initial_state, with_state_outputs
     from einturnip.compiler import bind
     from einturnip.devices.host import usable_cores
     from einturnip.planner.budget import require_packages_fit
 
     folder, outputs = arguments.path.parent, arguments.outputs
     program = arguments.compiled()
-    program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
+    if program.states:
+        from einturnip.api.session_states import initial_state, with_state_outputs
+
+        program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
+        missing = initial_state(program, missing)
     options, given = budget_options(arguments.budget), scalars(program, arguments.inputs)
     require_packages_fit(
         options.memory, input_packages_nbytes(program, given, folder), options.workers or usable_cores()
@@ -67,7 +70,7 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job
     sources = open_inputs(program, given, folder, lenient)
     try:
         graph = bind(program, sources, arguments.dims)
-        found = complete(graph, sources, initial_state(program, missing))
+        found = complete(graph, sources, missing)
         return plan_job(graph, found, targets_of(program, outputs, folder), options)
     except BaseException:
         close_all(sources.values())

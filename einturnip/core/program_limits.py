@@ -1,7 +1,7 @@
 """Limits on the size of a program's source and of its expansion.
 
 A program beyond a limit is refused before memory is allocated: files by their size, loops and calls by counting the
-equations of their expansion (``lang/elaborate/expanded_size.py``, ``eingraph/build/loop_size.py``).
+equations of their expansion (``lang/elaborate/expanded_size.py``, ``eingraph/build/program.py``).
 """
 
 from __future__ import annotations

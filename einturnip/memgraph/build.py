@@ -134,7 +134,8 @@ class _Builder:
                 self._place(task)
         while self.window:
             self._complete_next()
-        name_copies(self.ops, self.t)
+        if self.t.devices > 1:
+            name_copies(self.ops, self.t)
         peak = max(arena.peak + (arena.begin if self.t.devices == 1 else 0) for arena in self.arenas)
         self.ops.close(self.arenas[-1].end, join_spill_files(self.ops, self.spill), peak, self.origin)
         return self.ops

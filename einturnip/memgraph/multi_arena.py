@@ -39,8 +39,6 @@ def arena_excess(
 
 def name_copies(ops: OpColumns, tasks: TaskGraph) -> None:
     """Give copies of values on other devices the number of the original value."""
-    if tasks.devices == 1:
-        return
     for flat in (ops.read, ops.write):
         rows = np.frombuffer(flat, np.int64).reshape(-1, 4)
         copied = (rows[:, 3] >= 0) & (rows[:, 3] < tasks.n_values)

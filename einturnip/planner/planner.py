@@ -75,7 +75,7 @@ class Planner:
 
     def _search(self) -> PlannedProgram:
         """Return the best plan over rewritten and fused variants."""
-        from einturnip.planner.fit_memory import best_variant_in_memory
+        from einturnip.planner.variants import best_variant_in_memory
 
         request, best = self._request, best_variant_in_memory(self._request)
         lowered = best.lowered

@@ -1,6 +1,8 @@
-"""Chooses the variant of a program to plan: contraction order, and fused or unfused kernels.
+"""Searches the variants of a program: contraction order, and fused or unfused kernels.
 
-In: the graph of a program. Out: the best plan over the variants worth planning.
+In: the graph of a program. Out: the best plan over the variants worth planning, whose run keeps the memory limit. For
+one graph the search prices tilings that fit, and lowers and simulates the best few. The sequence of tilings does not
+depend on the budget, so feasibility is monotone: a tiling that fits a budget fits every larger one.
 """
 
 from __future__ import annotations
@@ -8,23 +10,121 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError
+from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import MIB, format_size
 from einturnip.devices.registry import kind_of
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.planner.budget import trim_heap
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import Budget, excess_nbytes, trim_heap
+from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.canonical import canonical_graph
+from einturnip.planner.compare import best_plan
 from einturnip.planner.feasible import is_feasible, require_in_time, require_storable
-from einturnip.planner.plan import LoweredPlan, TooExpensive, plan, release_search_memory
+from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import SEARCHED_BY, min_seconds, predict, ranking_key
+from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
-from einturnip.tuning.search import MAX_ORDERED_NODES, SIMILAR_TIME, SMALLEST_LIMIT, TOO_EXPENSIVE, WORTH_COMPARING
+from einturnip.tiling.build import label_classes
+from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.file_layout import in_chunks
+from einturnip.tiling.price import TilingPrices
+from einturnip.tiling.search import Tiling, successive_tilings
+from einturnip.tiling.types import Decomposition
+from einturnip.tuning.memory import FIT_MARGIN, LARGE_PLAN, RESIDENT_NOISE_NBYTES
+from einturnip.tuning.search import (
+    MAX_CALLS,
+    MAX_DEVICES_COMPARED,
+    MAX_GROUPS_BLOCKED,
+    MAX_ORDERED_NODES,
+    SIMILAR_TIME,
+    SMALLEST_LIMIT,
+    TOO_EXPENSIVE,
+    WORTH_COMPARING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPlan:
+    """A decomposition and its memory graph, with the budget.
+
+    ``capacity``: arena bytes that it was placed in; ``price``: cost of its cheapest tiling by formula, in seconds,
+    bytes included; ``seconds``: simulated time in critical-path order, if it was compared with others.
+    """
+
+    decomposition: Decomposition
+    memgraph: MemGraph
+    budget: Budget
+    capacity: int
+    price: float = 0.0
+    seconds: float | None = None
+
+
+class TooExpensive(Exception):
+    """By formula, every plan of the graph costs more than the given limit."""
+
+
+def plan(request: GraphRequest) -> LoweredPlan:
+    """Return the best plan of a graph that fits its memory.
+
+    Raises:
+        CapacityError: none fits; ``needed`` is the minimum budget of the kind given.
+        TooExpensive: every tiling costs more than ``max_price`` by formula, so that none was lowered.
+    """
+    graph, machine, layouts, choose = request.graph, request.machine, request.layouts, request.choose
+    classes = label_classes(graph)
+    sites = None
+    if request.devices > 1:
+        from einturnip.tiling.sites import Sites, align
+
+        sites = Sites(graph, request.devices)
+        classes = align(classes, sites) if choose is None else classes
+    grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
+    lowering = PlanLowering(grouped, request, sites)
+    tilings = LazyTilings(
+        successive_tilings(grouped, machine, layouts, MAX_CALLS) if choose is None else iter([choose(grouped)])
+    )
+    price, seconds, best = 0.0, None, None
+    found = None
+    if choose is not None:
+        found = lowering.lower(tilings.coarsest, request.max_arena)
+    elif request.max_arena is None:
+        prices = TilingPrices(grouped, machine, layouts, len(grouped.groups) <= MAX_GROUPS_BLOCKED)
+        candidates = TilingCandidates(grouped, tilings, prices, lowering.available)
+        cheapest = candidates.by_price()
+        price = min(map(candidates.price, cheapest), default=0.0)
+        if price > request.max_price:
+            raise TooExpensive
+        if request.devices > MAX_DEVICES_COMPARED:
+            found = next((memgraph for memgraph in map(lowering.lower, cheapest) if memgraph is not None), None)
+        else:
+            best = best_plan(candidates, lowering.lower, machine)
+            if best is not None:
+                found, seconds = best.memgraph, best.seconds
+        del candidates, prices
+    if found is None:
+        needed, found = lowering.min_budget(tilings.all())
+        if found is None:
+            lowering.release_memory()
+            raise lowering.refusal(needed)
+        found = lowering.with_recompute(found)
+    lowering.release_memory()
+    budget = Budget(request.memory.memory, lowering.available_beside(found))
+    return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
+
+
+def release_search_memory(graph: MemGraph) -> None:
+    """Return the heap to the system after making or pricing a large plan."""
+    if len(graph) >= LARGE_PLAN:
+        trim_heap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +278,75 @@ def _fused_or_not(request: PlanRequest, variants: Variants, max_price: float = m
         except (CapacityError, TooExpensive):
             return found
     return found if other is None else _faster_of(found, other, None)
+
+
+Step: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
+STEPS: tuple[Step, ...] = ("same tiling", "same tiling", "another search", "minimum memory")
+
+
+def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
+    """Return the best plan over all variants or, if its run would not fit the memory, a smaller one.
+
+    The search estimates the size of plans. Once a plan is made, the resident memory is measured, including the heap
+    that the search left behind, so that a plan that is too large never runs. Then the same tiling is tried in a smaller
+    arena, another search, and finally the plan with minimum memory: if that fits, nothing is refused, whatever the
+    search proposed.
+
+    Raises:
+        CapacityError: no plan fits.
+    """
+    began, memory, workers = resident_nbytes(), request.memory, request.machine.workers
+    found: PlannedVariant | None = best_variant(request)
+    assert found is not None
+    if memory is None or request.options.arena is not None or request.options.replayed is not None:
+        return found
+    excess = excess_nbytes(found.lowered.memgraph, memory, workers)
+    for step in STEPS:
+        if excess <= 0:
+            break
+        if found is not None:
+            graph, limit, tiles = request.of_graph(found.graph), found.limit, class_tiles(found.lowered.decomposition)
+            max_arena = found.lowered.memgraph.peak_nbytes - excess - FIT_MARGIN
+            found = None  # the last reference, so that the next plan is made in its memory
+        trim_heap()
+        # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
+        reused = resident_nbytes() - began
+        try:
+            found = plan_variant(request, _smaller(step, graph, tiles, max_arena, excess + FIT_MARGIN, reused), limit)
+        except CapacityError:
+            if step == "minimum memory":
+                raise
+            continue
+        excess = excess_nbytes(found.lowered.memgraph, memory, workers)
+    assert found is not None
+    if excess <= 0:
+        arena = min(found.lowered.budget.arena, found.lowered.memgraph.peak_nbytes - excess)
+        return replace(found, lowered=replace(found.lowered, budget=Budget(memory, arena)))
+    stated = memory + request.options.base_nbytes
+    needed = -(-(stated + excess + RESIDENT_NOISE_NBYTES) // MIB) * MIB
+    raise CapacityError(
+        f"the program does not fit in {format_size(stated)}; the minimum is {format_size(needed)}", needed
+    )
+
+
+def _smaller(
+    step: Step, graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
+) -> GraphRequest:
+    """Return the request for a smaller plan of a graph.
+
+    ``tiles``: of the plan that exceeds the memory by ``excess`` bytes; they are placed in ``max_arena`` bytes.
+    ``reused``: bytes of heap that the next search reuses.
+    """
+    if step == "another search":
+        return replace(graph, memory=replace(graph.memory, withheld=excess - reused))
+    smaller = replace(graph, memory=replace(graph.memory, withheld=-reused), max_arena=0)
+    if step == "minimum memory":
+        return smaller
+
+    def choose(grouped: EquivalenceClasses) -> Tiling:
+        tiling = tiling_from_extents(grouped, tiles)
+        if tiling.working_set > max_arena:
+            raise CapacityError("a tile's kernel needs more", tiling.working_set)
+        return tiling
+
+    return replace(smaller, choose=choose, max_arena=max_arena)

@@ -11,7 +11,7 @@ from einturnip.core.errors import BindError
 from einturnip.ir.dtypes import DTYPES, DType
 from einturnip.storage.file_versions import require_unchanged
 from einturnip.storage.layout import c_layout
-from einturnip.storage.types import Array, Extent, Region, Source, transfer_itemsize
+from einturnip.storage.types import Array, Extent, Region, Source, expanded_to, transfer_itemsize
 
 
 class StackedSource:
@@ -75,12 +75,3 @@ class StackedSource:
         for place in itertools.product(*(range(*axis) for axis in leading)):
             number = sum(p * math.prod(self._leading[a + 1 :]) for a, p in enumerate(place))
             yield (*(p - start for p, (start, _) in zip(place, leading, strict=True)), ...), self.parts[number]
-
-
-def expanded_to(source: Source, dtype: DType) -> Source:
-    """Convert a source to another float type if its file allows it; the result replaces the source."""
-    change = getattr(source, "expanded_to", None)
-    if change is None or dtype == source.dtype:
-        return source
-    changed: Source = change(dtype)
-    return changed

@@ -130,3 +130,12 @@ def window(part: Region, region: Region) -> tuple[Any, ...]:
 def empty(region: Region, dtype: np.dtype[Any]) -> Array:
     """A fresh C-contiguous array of the region's shape."""
     return np.empty(region_shape(region), dtype)
+
+
+def expanded_to(source: Source, dtype: DType) -> Source:
+    """Convert a source to another float type if its file allows it; the result replaces the source."""
+    change = getattr(source, "expanded_to", None)
+    if change is None or dtype == source.dtype:
+        return source
+    changed: Source = change(dtype)
+    return changed

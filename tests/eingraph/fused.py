@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from einturnip.eingraph.build.program import build
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.check import check
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.printer import show
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode

@@ -9,9 +9,9 @@ import pytest
 
 from einturnip.compiler import Options, make_plan
 from einturnip.eingraph.build.program import build
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.check import check
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from einturnip.eingraph.build.program import build
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.check import check
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from einturnip.eingraph.build.program import build
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.region import Region

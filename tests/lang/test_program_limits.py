@@ -14,7 +14,7 @@ from einturnip.cli.main import run
 from einturnip.core.errors import SourceError
 from einturnip.core.program_limits import MAX_FILE_NBYTES, MAX_STATEMENTS, MAX_TERMS, MAX_TOKENS
 from einturnip.core.regular_files import read_regular
-from einturnip.eingraph.build import loop_size
+from einturnip.eingraph.build import program
 from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text, lexer
 from einturnip.lang.elaborate import expanded_size, parameters
@@ -43,7 +43,7 @@ def test_a_loop_that_expands_too_far_is_named_before_it_is_unrolled() -> None:
 
 
 def test_loops_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_size, "MAX_STATEMENTS", 1000)
+    monkeypatch.setattr(program, "MAX_STATEMENTS", 1000)
     square = "y = 0\nfor t in 0 .. {n} {{\n  for u in 0 .. {m} {{\n    y = y + 1\n  }}\n}}\noutput y\n"
     assert len(build(compile_text(square.format(n=30, m="30")), {}, {}).nodes) > 900
     assert code_of(square.format(n=40, m="30")) == "E214"
@@ -59,14 +59,14 @@ def test_the_count_is_what_unrolling_makes(n: int, m: int, triangle: bool, secon
     text = f"y = 0\nfor t in 0 .. {n} {{\n for u in 0 .. {stop} {{\n{inner} }}\n y = 2 * y\n}}\noutput y\n"
     equations = 1 + sum((t if triangle else m) * (1 + second) + 1 for t in range(n))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_size, "MAX_STATEMENTS", equations)
+        patch.setattr(program, "MAX_STATEMENTS", equations)
         assert len(build(compile_text(text), {}, {}).nodes) == equations
-        patch.setattr(loop_size, "MAX_STATEMENTS", equations - 1)
+        patch.setattr(program, "MAX_STATEMENTS", equations - 1)
         assert code_of(text) == "E214"
 
 
 def test_gradients_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_size, "MAX_NODES", 200)
+    monkeypatch.setattr(program, "MAX_NODES", 200)
     text = "input x : f64[4]\ng[i] = x[i]\n" + "g[i] = grad(sum[j] exp(x[j]) * sin(g[j]) ^ 3, x[i])\n" * 6
     assert code_of(text + "output g\n") == "E214"
 

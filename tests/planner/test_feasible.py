@@ -17,7 +17,7 @@ from einturnip.core.units import format_size
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.rewrite import contraction_tree
 from einturnip.eingraph.types import EinGraph
-from einturnip.planner import feasible, plan
+from einturnip.planner import feasible, variants
 from einturnip.planner.options import Options
 from einturnip.tuning.search import MAX_RUN_SECONDS
 
@@ -86,7 +86,7 @@ def test_huge_sizes_are_written(nbytes: int, text: str) -> None:
 
 def test_all_pairs_of_labels_are_refused_without_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(plan, "successive_tilings", lambda *_: made.append(1))
+    monkeypatch.setattr(variants, "successive_tilings", lambda *_: made.append(1))
     pairs = list(itertools.combinations(range(14), 2))
     matrix = np.broadcast_to(np.float64(1), (16, 16))
     with pytest.raises(CapacityError, match=r"7\.21e\+16 operations .* days .* has 128 TiB.*force=True") as refused:

@@ -9,7 +9,7 @@ import pytest
 import einturnip as et
 from einturnip.core.errors import CapacityError
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner import fit_memory
+from einturnip.planner import variants
 from tests.robustness.programs import SPILLING
 
 MIB = 1 << 20
@@ -21,7 +21,7 @@ def peak_within(arena: int, monkeypatch: pytest.MonkeyPatch) -> int:
     def excess(graph: MemGraph, memory: int, workers: int) -> int:
         return graph.peak_nbytes - arena
 
-    monkeypatch.setattr(fit_memory, "excess_nbytes", excess)
+    monkeypatch.setattr(variants, "excess_nbytes", excess)
     plan = et.compile(SPILLING).plan(memory="200MiB", dims={"n": 600}, workers=2, out={"C": "C.npy"})
     planned = plan._job.planned
     assert planned.memgraph.peak_nbytes <= planned.budget.arena <= arena

@@ -19,9 +19,8 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.planner import variants
 from einturnip.planner.budget import Budget
 from einturnip.planner.options import Options
-from einturnip.planner.plan import LoweredPlan
 from einturnip.planner.request import GraphRequest, PlanRequest
-from einturnip.planner.variants import PlannedVariant, Variants, _fused_or_not, plan_variant
+from einturnip.planner.variants import LoweredPlan, PlannedVariant, Variants, _fused_or_not, plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"

@@ -14,8 +14,8 @@ import einturnip
 from einturnip.compiler import Options, execute
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.ir.dtypes import BOOL, F32
 from einturnip.ir.einsum import Einsum
@@ -25,10 +25,10 @@ from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
 from einturnip.planner import variants
 from einturnip.planner.budget import PlanningMemory
-from einturnip.planner.plan import plan
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.planner.predict import predict
 from einturnip.planner.request import GraphRequest, PlanRequest
+from einturnip.planner.variants import plan
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.storage.arrays import ArraySink, array_source
 from einturnip.taskgraph import build as taskgraph_build

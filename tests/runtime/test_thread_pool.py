@@ -16,8 +16,8 @@ from einturnip.core.errors import RunError
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host import thread_pool
 from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.host.run_resources import WorkerPool
 from einturnip.runtime.host.thread_pool import TransferStats
-from einturnip.runtime.host.worker_pool import WorkerPool
 from einturnip.runtime.scheduler.replay import ReplayState, check_events
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from tests.runtime.test_scheduler_machine import graphs

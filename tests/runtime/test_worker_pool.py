@@ -10,8 +10,8 @@ import pytest
 
 import einturnip as et
 from einturnip.memgraph.types import Lane
-from einturnip.runtime.host import worker_pool as crews
-from einturnip.runtime.host.worker_pool import WorkerPool
+from einturnip.runtime.host import run_resources as crews
+from einturnip.runtime.host.run_resources import WorkerPool
 
 
 @pytest.fixture(autouse=True)

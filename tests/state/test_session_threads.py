@@ -9,7 +9,7 @@ import pytest
 
 import einturnip as et
 from einturnip.ir.dtypes import DTYPES
-from einturnip.runtime.host import worker_pool
+from einturnip.runtime.host import run_resources
 from einturnip.storage.chunks import chunked_source
 from einturnip.storage.formats.model_files import read_header
 from tests.state.test_session import by_threads, crews
@@ -156,11 +156,11 @@ def test_headers_read_by_several_threads(switching, tmp_path) -> None:
 
 
 def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
-    lanes = {lane: 1 for lane in worker_pool.Lane}
+    lanes = {lane: 1 for lane in run_resources.Lane}
     start = threading.Barrier(8)
 
     def leave(_: int) -> None:
-        made = worker_pool.WorkerPool(lanes)
+        made = run_resources.WorkerPool(lanes)
         start.wait()
         made.release()
 
@@ -169,7 +169,7 @@ def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(leave, range(8)))
         assert len(crews() - before) <= len(lanes)
-        worker_pool.WorkerPool.acquire(lanes).close()
+        run_resources.WorkerPool.acquire(lanes).close()
 
 
 def test_sources_are_opened_while_others_are_counted(switching) -> None:

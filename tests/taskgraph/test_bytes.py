@@ -12,8 +12,8 @@ from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import PlanningMemory
 from einturnip.planner.io_lower_bound import io_lower_bound
-from einturnip.planner.plan import LoweredPlan, plan
 from einturnip.planner.request import GraphRequest
+from einturnip.planner.variants import LoweredPlan, plan
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskKind

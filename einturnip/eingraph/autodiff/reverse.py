@@ -15,8 +15,7 @@ from typing import TypeAlias
 from einturnip.eingraph.autodiff.einsum import AdjointTerm, contribution, is_flat
 from einturnip.eingraph.autodiff.pieces import AdjointPart, total, visible
 from einturnip.eingraph.autodiff.shift_invariance import is_shift_invariant
-from einturnip.eingraph.builder import GraphBuilder, LabelSpace, StatementDrafts
-from einturnip.eingraph.interning import distinct, pattern
+from einturnip.eingraph.builder import GraphBuilder, LabelSpace, StatementDrafts, distinct, pattern
 from einturnip.eingraph.types import ConcatNode, EinsumNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import ScalarConst

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from einturnip.eingraph.builder import EinsumInterner, distinct, pattern
 from einturnip.eingraph.fusion.groups import FusionGroup, GraphView, GroupGrowth, is_plain
 from einturnip.eingraph.fusion.regions import GroupMember, derive
 from einturnip.eingraph.fusion.rows import row_groups
-from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.rewrite.sharing import drop_dead
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node, operands_of
 from einturnip.ir.einsum import Einsum
@@ -43,7 +43,8 @@ def fuse(
     nodes = list(graph.nodes)
     taken: set[int] = set()
     lines = set(graph.merged)
-    groups = [*_groups(view, min_nbytes), *(row_groups(view) if rows else ())]
+    several = sum(isinstance(node, EinsumNode) for node in graph.nodes) > 1
+    groups = [*_groups(view, min_nbytes), *(row_groups(view) if rows else ())] if several else []
     for group in sorted(groups, key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
         least = max(min_nbytes, _read_nbytes(view, group)) if min_nbytes else 0

@@ -36,6 +36,8 @@ def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limi
     Sources: opt_einsum's greedy path (Smith and Gray, 2018); sampling and subtree optimization as in Gray and Kourtis
     (2021).
     """
+    if len(factors) <= 2:
+        return ((0, 1),) * (len(factors) - 1)
     labels = reduce(or_, factors, out)
     return _order(tuple(factors), out, tuple(sorted((p, max(1, sizes[p])) for p in labels)), limit)
 

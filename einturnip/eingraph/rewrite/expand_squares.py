@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from einturnip.eingraph.builder import GraphBuilder, LabelSpace, NodeDraft
-from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.builder import EinsumInterner, GraphBuilder, LabelSpace, NodeDraft
 from einturnip.eingraph.rewrite.sharing import drop_dead, simplify, with_operands
 from einturnip.eingraph.types import NO_HINTS, EinGraph, EinsumNode
 from einturnip.ir.aggregations import aggregation

@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import prod
 from operator import is_
 
-from einturnip.eingraph.builder import LabelSpace, StatementDrafts
+from einturnip.eingraph.builder import EinsumInterner, LabelSpace, StatementDrafts, distinct, pattern
 from einturnip.eingraph.indices import inside_all
-from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.products import split_product
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Access, Einsum, Index, labels_read

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.check import check
-from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.rewrite.inline import inline_copies, inline_elementwise, inline_products, inline_scaled
 from einturnip.eingraph.rewrite.pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite.reuse import reuse_maps

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from einturnip.eingraph.builder import LabelSpace, StatementDrafts
+from einturnip.eingraph.builder import EinsumInterner, LabelSpace, StatementDrafts, distinct, pattern
 from einturnip.eingraph.indices import as_index, shifted
-from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.pieces import boxes_of, inner_piece, visible_pieces
 from einturnip.eingraph.products import python_number
 from einturnip.eingraph.rewrite.sharing import drop_dead, with_operands

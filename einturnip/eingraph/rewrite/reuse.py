@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from einturnip.eingraph.builder import LabelSpace, StatementDrafts
-from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.builder import EinsumInterner, LabelSpace, StatementDrafts
 from einturnip.eingraph.rewrite.sharing import with_operands
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Index, labels_read

@@ -8,8 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from einturnip.eingraph.builder import LabelSpace
-from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
+from einturnip.eingraph.builder import EinsumInterner, LabelSpace, distinct, pattern
 from einturnip.eingraph.products import python_number
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, TensorPiece, operands_of
 from einturnip.ir.einsum import Einsum

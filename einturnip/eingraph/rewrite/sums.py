@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from einturnip.eingraph.builder import GraphBuilder, LabelSpace, NodeDraft
-from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.builder import EinsumInterner, GraphBuilder, LabelSpace, NodeDraft
 from einturnip.eingraph.products import divided, multiply, python_number, scaled, split_product
 from einturnip.eingraph.rewrite.contraction_order import contraction_order
 from einturnip.eingraph.rewrite.sharing import with_operands

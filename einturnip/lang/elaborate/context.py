@@ -77,21 +77,6 @@ def rest_of(scope: NameScope, node: s.Node | s.Index) -> int:
     return max_rest
 
 
-def carried_in(scope: NameScope, node: s.Node | s.Index) -> tuple[str, ...]:
-    """The labels that tensors in an expression carry implicitly, in the order of the function's."""
-    if not scope.ambient:
-        return ()
-    found: set[str] = set()
-    stack: list[s.Node | s.Index] = [node]
-    while stack:
-        part = stack.pop()
-        stack += s.parts(part)
-        if isinstance(part, s.NameNode | s.Element):
-            known = scope.tensors.get(part.name)
-            found |= set(known.carried) if known is not None else set()
-    return tuple(name for name in scope.ambient if name in found)
-
-
 def bind_shown(at: ElaborationContext, node: s.Node, numbers: frozenset[str] = frozenset()) -> None:
     """Bind the labels that an expression without a left side implies.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from einturnip.core.diagnostics import Diagnostic, Span, at_call_site, did_you_mean
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.arguments import Argument, as_constant, as_tensor
-from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, carried_in, rest_names
+from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, rest_names
 from einturnip.lang.elaborate.draft import FunctionDefinition
 from einturnip.lang.elaborate.gradients import as_variable, derived_by
 from einturnip.lang.elaborate.labels import MAX_DEPTH, occurrences
@@ -304,7 +304,7 @@ def result(at: ElaborationContext, frame: CallFrame, position: int) -> Expr | No
     for occurrence in shown:
         if scope.is_label(occurrence.name):
             inner.label(occurrence.name, occurrence.span)
-    for name in carried_in(scope, node):
+    for name in scope.carried_in(node):
         inner.label(name, node.span)
     if len(scope.problems) == before:
         bind_shown(inner, node)

@@ -44,7 +44,9 @@ def _resolve(tree: s.SyntaxTree) -> TypedProgram:
         check_dims(scope)
     if draft.problems:
         raise SourceError(_ordered(draft))
-    program = TypedProgram(tuple(after_the_step(scope)), tree.file, tree.source, files=draft.files)
+    program = TypedProgram(
+        tuple(after_the_step(scope) if draft.updates else draft.statements), tree.file, tree.source, files=draft.files
+    )
     if not draft.outputs and not draft.updates:
         _warn_without_output(scope, tree)
     warnings = tuple(dict.fromkeys(program.located(warning) for warning in draft.warnings))

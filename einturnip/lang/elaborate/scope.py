@@ -13,6 +13,7 @@ from einturnip.lang.keywords import BUILT_IN, RESERVED, describe
 from einturnip.lang.program import (
     DimDef,
     Expr,
+    InputDef,
     SizeExpr,
     SizeLiteral,
     SizeName,
@@ -286,6 +287,25 @@ class NameScope:
             implied.append(dim)
             return SizeName(name, span)
         return None
+
+    def is_state(self, name: str) -> bool:
+        """True if a name denotes a state."""
+        known = self.tensors.get(name)
+        return known is not None and isinstance(known.tensor, InputDef) and known.tensor.state
+
+    def carried_in(self, node: s.Node | s.Index) -> tuple[str, ...]:
+        """The labels that tensors in an expression carry implicitly, in the order of the function's."""
+        if not self.ambient:
+            return ()
+        found: set[str] = set()
+        stack: list[s.Node | s.Index] = [node]
+        while stack:
+            part = stack.pop()
+            stack += s.parts(part)
+            if isinstance(part, s.NameNode | s.Element):
+                known = self.tensors.get(part.name)
+                found |= set(known.carried) if known is not None else set()
+        return tuple(name for name in self.ambient if name in found)
 
     def known_names(self) -> list[str]:
         """All names that an expression could use."""

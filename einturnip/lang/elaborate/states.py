@@ -28,16 +28,10 @@ from einturnip.lang.program import (
 _KINDS = "buifc"
 
 
-def is_state(scope: NameScope, name: str) -> bool:
-    """True if a name denotes a state."""
-    known = scope.tensors.get(name)
-    return known is not None and isinstance(known.tensor, InputDef) and known.tensor.state
-
-
 def may_change(scope: NameScope, target: s.Target) -> bool:
     """True if ``<-`` is allowed after a name here; reports errors."""
     name, span = target.name, target.name_span
-    if not is_state(scope, name):
+    if not scope.is_state(name):
         _no_state(scope, name, target)
         return False
     if (before := scope.draft.updates.get(name)) is not None:
@@ -61,7 +55,7 @@ def _no_state(scope: NameScope, name: str, target: s.Target) -> None:
         )
         scope.conflict("E080", message, span, known.span, "defined here", what)
     elif name not in scope.tensors:
-        states = [each for each in scope.tensors if is_state(scope, each)]
+        states = [each for each in scope.tensors if scope.is_state(each)]
         later = scope.later.get(name)
         meant = nearest(name, states)
         help_text = f"did you mean '{meant}'?" if meant else f"declare it before: state {name} : f32[n] = 0"

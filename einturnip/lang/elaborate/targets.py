@@ -7,7 +7,7 @@ from dataclasses import replace
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
-from einturnip.lang.elaborate.context import carried_in, rest_names, rest_of, slice_name
+from einturnip.lang.elaborate.context import rest_names, rest_of, slice_name
 from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.functions import CallFrame, enter, result
 from einturnip.lang.elaborate.hints import hints_of
@@ -15,7 +15,7 @@ from einturnip.lang.elaborate.labels import MAX_DEPTH, is_program_function, occu
 from einturnip.lang.elaborate.lhs import EquationLhs, Value, is_number, label_name, ordinary
 from einturnip.lang.elaborate.pieces import concatenated, merged, replaced
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
-from einturnip.lang.elaborate.states import axes_of, changed, is_state, may_change
+from einturnip.lang.elaborate.states import axes_of, changed, may_change
 from einturnip.lang.keywords import RESERVED
 from einturnip.lang.program import Equation, EquationLabel, Expr, PlanHint
 
@@ -60,7 +60,7 @@ def _may_define(scope: NameScope, target: s.Target) -> bool:
     name, span = target.name, target.name_span
     if not scope.usable(name, span):
         return False
-    if is_state(scope, name):
+    if scope.is_state(name):
         message, known = f"'{name}' is a state, and only '<-' changes it", scope.tensors[name]
         help_text = f"write {scope.draft.text(target.span) or name} <- ..., or give what is computed another name"
         scope.conflict("E080", message, span, known.span if known else span, "declared here", help_text)
@@ -143,7 +143,7 @@ def _begin(left: EquationLhs) -> tuple[Elaboration, list[tuple[int, s.Node]]] | 
     at = Elaboration(scope)
     at.rest = left.rest if any(isinstance(index, s.RestAxes) for index in left.target.indices or ()) else None
     written = {index.name for index in left.indices if isinstance(index, s.NameNode)}
-    names = [name for name in carried_in(scope, left.node) if name not in written]
+    names = [name for name in scope.carried_in(left.node) if name not in written]
     good = all([at.bind(name, None, left.target.span) for name in names])
     keys: list[tuple[int, s.Node]] = []
     fixed = left.fixed or (None,) * len(left.indices)

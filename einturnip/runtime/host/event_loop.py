@@ -14,8 +14,8 @@ import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.runtime.host.run_resources import WorkerPool
 from einturnip.runtime.host.thread_pool import ThreadPoolDriver, TransferStats
-from einturnip.runtime.host.worker_pool import WorkerPool
 from einturnip.runtime.scheduler.state_machine import Schedule, ScheduledOps, SchedulerState, lane_kind
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import TICK_SECONDS

@@ -22,7 +22,7 @@ from einturnip.kernels.protocol import KernelCall
 from einturnip.kernels.select import Code
 from einturnip.kernels.thread_scratch import thread_scratch
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.runtime.host.worker_pool import AssignedOps, WorkerPool
+from einturnip.runtime.host.run_resources import AssignedOps, WorkerPool
 from einturnip.tuning.memory import CHUNKS_PER_WORKER, MIN_CHUNK_SECONDS, POLL_SECONDS
 
 _PARALLEL_FOR: Code = ParallelForCode()

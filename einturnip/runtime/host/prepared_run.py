@@ -37,7 +37,7 @@ from einturnip.runtime.host.row_dependencies import (
     row_schedule,
     separate_values,
 )
-from einturnip.runtime.host.worker_pool import WorkerPool
+from einturnip.runtime.host.run_resources import WorkerPool
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.numeric_events import NumericEvents
 from einturnip.runtime.scheduler.policies import critical_path

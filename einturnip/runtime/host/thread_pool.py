@@ -24,7 +24,7 @@ import numpy as np
 
 from einturnip.core.errors import Interrupted
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.runtime.host.worker_pool import AssignedOps, WorkerPool
+from einturnip.runtime.host.run_resources import AssignedOps, WorkerPool
 from einturnip.runtime.scheduler.state_machine import ScheduledOps, SchedulerState, lane_kind
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import (

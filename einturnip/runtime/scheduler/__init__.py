@@ -2,5 +2,5 @@
 
 It has no clock, starts no threads and does no I/O.
 
-Read in this order: ``state_machine``, ``policies``, ``lanes``, ``trace``, ``report``, ``replay``.
+Read in this order: ``state_machine``, ``policies``, ``trace``, ``report``, ``replay``.
 """
