@@ -56,6 +56,7 @@ WORKING_SET = 0.04
 AMPLE = 1 << 46
 # The builder is the policy of ``einturnip run`` on a host.
 NAMES = ("builder", *POLICIES)
+PAGED = ("deepum", "capuchin", "turnip", "builder", "ours")
 DRAWN = ("ours", "builder", "turnip", "lru", "deepum", "capuchin", "zero-infinity", "flexgen")
 
 
@@ -236,6 +237,13 @@ def tables(numbers: Numbers) -> Iterator[str]:
             yield from ("", f"| {title} | {' | '.join(budgets)} |", f"|---|{'---|' * len(budgets)}")
             for p in next(iter(budgets.values())):
                 yield f"| {p} | {' | '.join(shown(of[p]) for of in budgets.values())} |"
+    yield from ("", "### Speed-up over demand paging", "", "Without noise, with a half and a quarter of the peak.", "")
+    yield f"| policy | {' | '.join(f'{name}, 50% / 25%' for name in numbers['programs'])} |"
+    yield f"|---|{'---|' * len(numbers['programs'])}"
+    for p in PAGED:
+        found = ((of["budgets"][b] for b in ("50%", "25%")) for of in numbers["programs"].values())
+        cells = (" / ".join(f"{of[p]['percent'][0] / of['lru']['percent'][0]:.2f}" for of in pair) for pair in found)
+        yield f"| {p} | {' | '.join(cells)} |"
 
 
 def picture(numbers: Numbers) -> str:
