@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+import batches
 import eindecomp
 import pages
 import policies
@@ -14,7 +15,7 @@ from einturnip.cost.described_machines import described
 AGAIN = "numbers changed: run the page's command again, and correct its text"
 
 
-@pytest.mark.parametrize("study", [policies, eindecomp], ids=lambda study: study.__name__)
+@pytest.mark.parametrize("study", [policies, batches, eindecomp], ids=lambda study: study.__name__)
 def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
     numbers, page = pages.stored(study.PAGE), study.PAGE.read_text()
     assert pages.with_tables(page, study.tables(numbers)) == page
@@ -37,3 +38,9 @@ def test_a_cell_of_policies_is_what_the_script_computes(policy: str) -> None:
 @pytest.mark.parametrize("name", eindecomp.STUDIES)
 def test_a_column_of_eindecomp_is_what_the_script_computes(name: str) -> None:
     assert eindecomp.gigabytes(name, 8) == pages.stored(eindecomp.PAGE)[name]["8"], AGAIN
+
+
+def test_a_cell_of_batches_is_what_the_script_computes() -> None:
+    name = "training, 2 GiB"
+    found = batches.cell(name, 32768, "turnip")
+    assert found == pytest.approx(pages.stored(batches.PAGE)[name]["percent"]["32768"]["turnip"], abs=0.051), AGAIN
