@@ -23,10 +23,10 @@ from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import TypedProgram
 from einturnip.memgraph.types import OpKind
-from einturnip.planner.options import Options as Options
 from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
 from einturnip.planner.planner import Planner
 from einturnip.planner.predict import slots
+from einturnip.planner.request import Options as Options
 from einturnip.planner.request import request_for
 from einturnip.runtime.host.compilation import compile_ahead, compile_all
 from einturnip.runtime.host.event_loop import run_ops

@@ -16,8 +16,8 @@ from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
 from einturnip.devices.registry import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
-from einturnip.planner.options import Options
 from einturnip.planner.predict import min_seconds
+from einturnip.planner.request import Options
 from einturnip.storage.io.unpublished_file import default_directory, free_nbytes
 from einturnip.tuning.search import MAX_CORE_RATE, MAX_DEVICE_RATE, MAX_RUN_SECONDS, MAX_TILED_NBYTES, SLOWEST_POINT
 

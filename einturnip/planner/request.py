@@ -1,4 +1,4 @@
-"""The values that planning starts from: requests for a program, and for each graph of its search."""
+"""The values that planning starts from: options, and requests for programs and their graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
 from einturnip.planner.budget import PlanningMemory, rounded
-from einturnip.planner.options import Options
+from einturnip.planner.replayed_plan import ReplayedChoices
 from einturnip.runtime.host.compilation import available, has_room
 from einturnip.runtime.host.zero_copy import zero_copy_machine
 from einturnip.storage import location, registry
@@ -27,6 +27,44 @@ from einturnip.tiling.file_layout import FileLayout
 if TYPE_CHECKING:
     from einturnip.tiling.equivalence import EquivalenceClasses
     from einturnip.tiling.search import Tiling
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run. Sizes in bytes.
+
+    ``memory``: limit of the whole process; ``arena``: limit of tiles alone, instead; by default half of the free
+    memory. ``check``: prove the memory graph before it runs. ``fuse``: allow fusion of einsums. ``exact``: rewrites
+    keep every digit of results; otherwise squared distances may become matrix products. ``compiled``: compile expensive
+    kernels to machine code before the run, if there is memory for a compiler. ``reproducible``: the bits depend only on
+    the program, its data and this machine's libraries. ``base_nbytes``: resident bytes added to ``memory`` in messages,
+    if the user's limit counts only what is added. ``replayed``: plan and schedule of a recorded run, used instead of a
+    search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
+    ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
+    process.
+    """
+
+    memory: int | None = None
+    arena: int | None = None
+    workers: int | None = None
+    spill: str | None = None
+    spill_limit: int | None = None
+    policy: str = "critical-path"
+    check: bool = True
+    fuse: bool = True
+    exact: bool = True
+    compiled: bool = True
+    reproducible: bool = False
+    replayed: ReplayedChoices | None = None
+    base_nbytes: int = 0
+    device: str = "cpu"
+    host_memory: int | None = None
+    force: bool = False
+
+    @property
+    def plan_key(self) -> tuple[object, ...]:
+        """The options that a plan depends on, except its budget, machine and device."""
+        return self.fuse, self.exact, self.reproducible, self.policy
 
 
 Choose: TypeAlias = "Callable[[EquivalenceClasses], Tiling]"

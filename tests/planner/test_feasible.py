@@ -18,7 +18,7 @@ from einturnip.devices.stored import machine_here
 from einturnip.eingraph.rewrite import contraction_tree
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import feasible, variants
-from einturnip.planner.options import Options
+from einturnip.planner.request import Options
 from einturnip.tuning.search import MAX_RUN_SECONDS
 
 BODIES = (

@@ -18,8 +18,7 @@ from einturnip.devices.cpu import ON_CPU
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import variants
 from einturnip.planner.budget import Budget
-from einturnip.planner.options import Options
-from einturnip.planner.request import GraphRequest, PlanRequest
+from einturnip.planner.request import GraphRequest, Options, PlanRequest
 from einturnip.planner.variants import LoweredPlan, PlannedVariant, Variants, _fused_or_not, plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
