@@ -17,7 +17,7 @@ from einturnip.kernels import select
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.generate import generate
 from einturnip.kernels.expr.fold import FOLDS
-from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm import code_cache, kernel_spec
 from einturnip.kernels.numpy import scatter
 from einturnip.kernels.protocol import Mode
 from einturnip.lang import compile_text, lexer
@@ -163,6 +163,21 @@ def test_cuda_states(name: str, tmp_path: Path) -> None:
         emulator.call(combine, e.bounds, state, other, [0, 0], False)
         emulator.call(finalize, e.bounds, [out], state, [0, 0])
         np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+def test_numpy_computes_states_that_machine_code_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_spec, "_COMBINES", frozenset({"add"}))
+    kernel_spec._kernel_spec.cache_clear()
+    select.forget()
+    try:
+        assert kernel_spec.kernel_spec(_einsum(aggregation("max", F32), False), "full") is None
+        text = "input X : f64[n,m]\nY[i] = logsumexp[j] X[i,j]\nZ[j] = max[i] X[i,j]\noutput Y, Z\n"
+        found = et.compile(text)(X=X, arena="24KiB")
+    finally:
+        kernel_spec._kernel_spec.cache_clear()
+        select.forget()
+    np.testing.assert_allclose(found["Y"], np.log(np.exp(X).sum(1)), rtol=1e-12)
+    np.testing.assert_array_equal(found["Z"], X.max(0))
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if (ADDED | MONOIDS)[name].slope is not None])

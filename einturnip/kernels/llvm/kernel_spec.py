@@ -21,6 +21,8 @@ from einturnip.kernels.llvm.primitives import COMPARING, is_known
 from einturnip.kernels.protocol import Mode
 
 STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
+# Aggregations of ``llvm/folds.py``; NumPy computes the others.
+_COMBINES = frozenset({"add", "mul", "max", "min", "or", "and", "first_max", "first_min", "log_add"})
 _MAX_NODES = 160  # of a join's graph; NumPy computes larger joins
 _MIN_VECTOR = 8  # minimum points along the vector label
 _SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
@@ -98,7 +100,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
         return None
     if einsum.keys or not all(map(is_affine, einsum.accesses)):
         return None
-    if aggregation is not None and aggregation.combine == "pick":
+    if aggregation is not None and aggregation.combine not in _COMBINES:
         return None
     graph, root = _join(einsum, mode)
     if graph is None or len(graph.nodes) > _MAX_NODES or not all(is_known(graph, node) for node in graph.nodes):
@@ -229,7 +231,7 @@ def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector
 def _is_simple(einsum: Einsum) -> bool:
     """Return whether the partial result of a fold has the result's own type and meaning."""
     aggregation = einsum.aggregation
-    if aggregation is None or aggregation.combine == "pick" or not aggregation.finalize_is_identity:
+    if aggregation is None or not aggregation.finalize_is_identity:
         return False
     return aggregation.state[0] == value_type(aggregation) == einsum.dtype
 
