@@ -64,8 +64,11 @@ def sites_text(graph: MemGraph) -> str:
 
 
 def _beyond_bound(graph: MemGraph, traffic: SiteTraffic) -> str:
-    bound = lower_bound_nbytes(graph.taskgraph.decomposition.graph, graph.devices)
-    return f", {_exchanged(graph, traffic) / bound:.2f} times the lower bound" if bound else ""
+    """The ratio to the lower bound, for a program of one product: a sum of several bounds says little."""
+    program = graph.taskgraph.decomposition.graph
+    bound = lower_bound_nbytes(program, graph.devices)
+    alone = sum(not isinstance(node, InputNode) for node in program.nodes) == 1
+    return f", {_exchanged(graph, traffic) / bound:.2f} times the lower bound" if bound and alone else ""
 
 
 def _exchanged(graph: MemGraph, traffic: SiteTraffic) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -25,13 +25,22 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.cost.kernel_time import kernel_seconds
+from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
 from einturnip.tiling.device_assignment import assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import MAX_MISMATCH, MAX_PARTS, MAX_WAIT
+from einturnip.tuning.search import (
+    MAX_ALIGNED_CALLS,
+    MAX_CALLS_OF_SITE,
+    MAX_MISMATCH,
+    MAX_PARTS,
+    MAX_WAIT,
+    MINOR_SHARES,
+)
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]
@@ -122,10 +131,45 @@ def _containing(calls: Partitioning, part: Partitioning, label: int) -> Ints:
 
 
 def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
-    """Return the classes with the largest tiles that divide the calls, so that few tiles cross calls."""
+    """Return the classes with the largest tiles that divide the calls, so that few tiles cross calls.
+
+    Statements that take a small share of the time are left out if tiles that divide their calls too would be too many.
+    """
+    seconds = _seconds(sites.graph)
+    found = classes
+    for share in MINOR_SHARES:
+        minor = {i for i, taken in seconds.items() if taken < share * sum(seconds.values())}
+        found = _aligned(classes, sites, minor)
+        if _kernel_calls(found, sites.graph) <= max(MAX_ALIGNED_CALLS, MAX_CALLS_OF_SITE * sites.count):
+            break
+    return found
+
+
+def _seconds(graph: EinGraph) -> dict[int, float]:
+    """Return the time of each einsum in one call on a default machine."""
+    machine = Machine()
+    return {
+        i: kernel_seconds(node.einsum, node.einsum.bounds, machine)
+        for i, node in enumerate(graph.nodes)
+        if isinstance(node, EinsumNode)
+    }
+
+
+def _kernel_calls(classes: LabelClasses, graph: EinGraph) -> int:
+    """Return the number of kernel calls with the coarsest tiles."""
+    calls = 0
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, EinsumNode):
+            bounds = node.einsum.bounds
+            calls += math.prod(Partitioning(bounds, classes.tiles(i, bounds, classes.coarsest)).counts)
+    return calls
+
+
+def _aligned(classes: LabelClasses, sites: Sites, minor: Container[int]) -> LabelClasses:
+    """Return the classes with tiles that divide the calls of all nodes but ``minor``."""
     extents: dict[int, set[Fraction]] = {}
     for i, node in enumerate(sites.graph.nodes):
-        if not isinstance(node, EinsumNode | ConcatNode):
+        if not isinstance(node, EinsumNode | ConcatNode) or i in minor:
             continue
         tiling, ratios = sites.calls[i], classes.ratios.get(i)
         shared = _shared_extents(node, tiling)

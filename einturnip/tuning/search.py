@@ -175,6 +175,13 @@ MAX_WAIT = 0.05
 Chosen."""
 MAX_MISMATCH = 0.02
 """[share] A tile divides a call if its nearest multiple differs from the call's extent by at most this. Chosen."""
+MAX_ALIGNED_CALLS = 1 << 16
+"""[calls] Kernel calls in tiles that divide the calls of all statements by EinDecomp. Limit: the plan's size."""
+MAX_CALLS_OF_SITE = 128
+"""[calls] The same for each site, if that is more. Chosen."""
+MINOR_SHARES = (0.0, 0.001, 0.01, 0.05)
+"""[share] With more calls, tiles need not divide those of statements that take less than such a part of the time; the
+first part that suffices. Chosen."""
 ASSIGNMENT_PASSES = 2
 """[passes] Passes that assign all groups to devices again. Limit: the search's time."""
 
