@@ -11,6 +11,7 @@ from einturnip.core.errors import BindError
 MIB = 1 << 20
 PAGE_NBYTES = 4096  # of memory and of files
 LINE_NBYTES = 64  # of the caches
+UNLIMITED_NBYTES = 1 << 62
 _UNITS = {
     "b": 1,
     "kb": 10**3,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
+from einturnip.core.units import UNLIMITED_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import granule
 from einturnip.planner.io_lower_bound import TrafficBound
@@ -39,8 +40,6 @@ from einturnip.tuning.search import (
     OP_SECONDS,
     SETS,
 )
-
-UNLIMITED = 1 << 62
 
 
 def min_arena(tiling: Tiling) -> int:
@@ -111,7 +110,7 @@ class TilingCandidates:
     @property
     def min_moved_nbytes(self) -> float:
         """Bytes moved by a plan that moves each byte of the files once."""
-        return sum(self.traffic.blocked_nbytes(UNLIMITED))
+        return sum(self.traffic.blocked_nbytes(UNLIMITED_NBYTES))
 
     def limited_to(self, capacity: int) -> TilingCandidates:
         """Return the candidates for an arena of at most ``capacity`` bytes."""

@@ -17,10 +17,10 @@ import numpy as np
 
 from einturnip.caches import PLANS, DamagedEntry
 from einturnip.core.package_data import source_version
+from einturnip.core.units import UNLIMITED_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.candidates import UNLIMITED
 from einturnip.planner.codec import PLAN, NotEncodable
 from einturnip.planner.predict import ranking_key
 from einturnip.runtime.scheduler.report import Prediction
@@ -56,7 +56,7 @@ class PlanningBudget:
             return self.nbytes, self.nbytes
         min_nbytes = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
         leaves = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
-        return max(0, min_nbytes), UNLIMITED if not leaves and 2 * min_nbytes <= self.nbytes else int(
+        return max(0, min_nbytes), UNLIMITED_NBYTES if not leaves and 2 * min_nbytes <= self.nbytes else int(
             self.nbytes * (1 + MAX_UNUSED)
         )
 

@@ -25,7 +25,6 @@ MARKS = {  # of what is absent, free, apart or infinite, and of the kinds of mem
     "memgraph/arena.py": {"FREE"},
     "memgraph/eviction.py": {"NEVER", "SPACING"},
     "memgraph/types.py": {"HOST", "COMPUTE", "DISK", "FILES"},
-    "planner/candidates.py": {"UNLIMITED"},
     "runtime/host/index_origin.py": {"SAME_REGION"},
     "taskgraph/types.py": {"UNASSIGNED"},
     "tiling/device_assignment.py": {"FORBIDDEN"},
