@@ -19,7 +19,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
-from einturnip.kernels.llvm import code_cache, contraction
+from einturnip.kernels.llvm import code_cache, contraction, processor
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.llvm.pack_loops import WORDS, PackedBlocks
@@ -299,3 +299,30 @@ def test_a_plan_sets_aside_the_same_workspace_whatever_is_compiled() -> None:
             assert select.planned_workspace_nbytes(e, e.bounds, "full", True) == found
             assert compile_kernel(e, e.bounds, "full").workspace_nbytes <= found
         select.forget()
+
+
+@pytest.mark.parametrize(
+    ("equation", "sizes"),
+    [
+        ("ik,kj->ij", dict(i=29, j=45, k=600)),
+        ("ik,kj->ij", dict(i=50, j=300, k=40)),
+        ("ki,jk->ji", dict(i=31, j=7, k=300)),
+        ("bik,bkj->bij", dict(b=5, i=8, j=8, k=8)),
+        ("efbad,cf->abcde", dict(a=6, b=2, c=13, d=32, e=48, f=9)),
+        ("imjn,lnkm->ijkl", dict(i=2, j=7, k=3, l=20, m=12, n=40)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_with_few_registers(
+    equation: str, sizes: dict[str, int], dtype: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tiles of processors without AVX-512."""
+    monkeypatch.setattr(processor, "features", frozenset)
+    code = PackedSpec.product(dtype)
+    assert code.shape == (6, 1) and select.prepare_code([code]) == 1
+    read, out = equation.split("->")
+    a, b, c = (
+        numbers(tuple(sizes[x] for x in t), dtype, list(range(len(t))), 1, n)
+        for n, t in enumerate((*read.split(","), out))
+    )
+    check(compiled_accumulate(product(equation, sizes, dtype)), equation, [a, b], c, 1.0)

@@ -160,7 +160,7 @@ class PackedContraction(MachineCode):
         max_columns, line = max_transposed_columns(code, math.prod(roles.long[p] for p in k)), 64 // size
         columns, terms = SquareOrder(by_strides(n, strides[out])), SquareOrder(by_strides(k, strides[left]))
         if code.is_product:
-            columns = squares(n, roles.long, strides, out, right, (2 * line, line), max_columns)
+            columns = squares(n, roles.long, strides, out, right, (code.vectors * line, line), max_columns)
             terms = squares(k, roles.long, strides, left, right, (line,), line * line)
         walks = by_strides(roles.batch, strides[out]), by_strides(m, strides[left]), columns.labels, terms.labels
         lists = [merged_labels(labels, roles.long, strides) for labels in walks]

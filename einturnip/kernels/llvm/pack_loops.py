@@ -117,9 +117,10 @@ def packed_function(what: PackedSpec, name: str) -> str:
     """Return the LLVM IR."""
     parts = [place(what), table(what), *packs(what), TileUpdate(what)]
     parts += [ColumnBlock(what), TermBlock(what)] if what.is_product else []
+    widths = range(1, what.vectors + 1)
     for kind, heights in what.heights.items():
         make = {"tile": tile, "strip": strip_tile}[kind]
-        parts += [make(what, height, vectors) for height in heights for vectors in (1, 2)]
+        parts += [make(what, height, vectors) for height in heights for vectors in widths]
     return module([*parts, _BlockedLoops(what, name)])
 
 
@@ -350,7 +351,10 @@ class _BlockedLoops(Routine):
             self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, heights[-1], how))
 
         def tile_of(height: int) -> None:
-            self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
+            if self.what.vectors == 1:
+                of(height, 1)
+            else:
+                self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
 
         def lowest(height: int, *higher: int) -> None:
             if not higher:

@@ -19,9 +19,9 @@ CHUNK = 256  # terms of a left panel, which stays in the first-level cache
 LEFT, RIGHT = frozenset({0}), frozenset({1})
 
 
-def _rows() -> int:
-    """Return the rows of a register tile: sums take 24 of 32 registers, or 12 of 16 half as wide."""
-    return 12 if "avx512f" in processor.features() else 3
+def _tile() -> tuple[int, int]:
+    """Return the rows and vectors of a register tile: sums take 24 of 32 registers, or 12 of 16 half as wide."""
+    return (12, 2) if "avx512f" in processor.features() else (6, 1)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PackedSpec:
 
     A contraction aggregates a join of operands over terms; a matrix product is the sum of products. ``join``: its
     operands are numbered, those of rows (``left`` of them) before those of columns (``right``), and are of ``dtype``,
-    as the result is. ``rows``: of a register tile.
+    as the result is. ``shape``: rows and vectors of a register tile.
     """
 
     dtype: DType
@@ -38,7 +38,7 @@ class PackedSpec:
     aggregation: Aggregation
     left: int = 1
     right: int = 1
-    rows: int = field(default_factory=_rows)
+    shape: tuple[int, int] = field(default_factory=_tile)
 
     @classmethod
     def product(cls, dtype: DType) -> PackedSpec:
@@ -49,7 +49,7 @@ class PackedSpec:
     @cached_property
     def is_product(self) -> bool:
         """Whether it is the sum of products of two operands, which has a factor."""
-        return self == replace(PackedSpec.product(self.dtype), rows=self.rows)
+        return self == replace(PackedSpec.product(self.dtype), shape=self.shape)
 
     @cached_property
     def graph(self) -> JoinGraph:
@@ -91,6 +91,16 @@ class PackedSpec:
         return 64 // self.dtype.itemsize
 
     @property
+    def rows(self) -> int:
+        """Rows of a register tile."""
+        return self.shape[0]
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row of a register tile."""
+        return self.shape[1]
+
+    @property
     def heights(self) -> dict[str, tuple[int, ...]]:
         """Rows of each kind of tile; a few last rows use a lower one.
 
@@ -103,8 +113,8 @@ class PackedSpec:
 
     @property
     def columns(self) -> int:
-        """Columns of a register tile: two vectors."""
-        return 2 * self.width
+        """Columns of a register tile."""
+        return self.vectors * self.width
 
     @property
     def line_nbytes(self) -> int:

@@ -144,7 +144,7 @@ def _ended(f: Routine, what: PackedSpec, vectors: int, sums: list[IrValue]) -> N
     def leave() -> None:
         for k, value in enumerate(sums):
             row, v = divmod(k, vectors)
-            f.store(value, f.at(f["target"], (2 * row + v) * nbytes))
+            f.store(value, f.at(f["target"], (what.vectors * row + v) * nbytes))
 
     def stream() -> None:
         factors = _factors(f, what, width)
@@ -189,7 +189,7 @@ class TileUpdate(Routine):
         self.what = what
         self.factors, self.factor = (_factors(self, what, width) for width in (what.width, 0))
         self.adds = self.whether("eq", self["how"], ADDS)
-        for v in range(2):
+        for v in range(what.vectors):
             self._vectors(v * what.width)
 
     def _vectors(self, first: int) -> None:
