@@ -245,7 +245,7 @@ def status(field):
     return int(open("/proc/self/status").read().partition(field)[2].split()[0])
 source = open_source(sys.argv[1], "X")
 rows, columns = source.shape
-out = [np.ones((10, columns), np.float32) for _ in range(3)]
+out = [np.ones((10, columns), source.dtype.numpy) for _ in range(3)]
 turn, now = threading.Condition(), 0
 def work(k):
     global now
@@ -266,7 +266,7 @@ print(1024 * (status("VmHWM:") - before) - source.held_nbytes)
 """
 
 
-@pytest.mark.parametrize("form", ["zstd", "blosc", "shuffle"])
+@pytest.mark.parametrize("form", ["zstd", "blosc", "shuffle", "delta"])
 def test_threads_together_take_what_a_source_states(tmp_path: Path, form: str) -> None:
     """Freed memory is not kept for each thread, as malloc does with buffers of less than 32 MiB."""
     data = np.random.default_rng(1).integers(0, 1 << 30, (90, 1 << 17), "i4").view("f4")
@@ -275,6 +275,9 @@ def test_threads_together_take_what_a_source_states(tmp_path: Path, form: str) -
     if form == "shuffle":
         with h5py.File(path, "w") as file:
             file.create_dataset("x", data=data, chunks=chunks, compression="gzip", compression_opts=1, shuffle=True)
+    elif form == "delta":
+        filters = [numcodecs.Delta("i4")]
+        zarr.create_array(str(path), data=data.view("i4"), chunks=chunks, filters=filters, zarr_format=2)
     else:
         codec = zarr.codecs.ZstdCodec() if form == "zstd" else zarr.codecs.BloscCodec(cname="lz4")
         zarr.create_array(str(path), data=data, chunks=chunks, compressors=codec)

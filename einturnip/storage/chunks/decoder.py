@@ -160,6 +160,7 @@ class ChunkDecoder:
             target[...] = whole[slices(region)] if region else whole
 
     def _decode(self, chunk: StoredChunk) -> Any:
+        self._keep_buffers("stored", "encoded", "decoded")
         packed: Any = chunk.pieces()
         streamed = self._compressor is not None and self._compressor.stream is not None and not self._after
         if not streamed:
@@ -172,8 +173,7 @@ class ChunkDecoder:
         del packed
         used = "decoded"
         for n, (codec, size) in enumerate(zip(reversed(self._before), self._sizes[-2::-1], strict=True)):
-            for other in {*self._buffers} - {used}:  # filters take memory, too
-                del self._buffers[other]
+            self._keep_buffers(used)
             used = f"before {n}"
             data = memoryview(codec.decode(data, partial(self._buffer, used))).cast("B")
             if data.nbytes != size:
@@ -210,6 +210,11 @@ class ChunkDecoder:
             self._buffers.pop(use, None)
             found = self._buffers[use] = memoryview(mmap.mmap(-1, max(1, nbytes)))
         return found[:nbytes]
+
+    def _keep_buffers(self, *uses: str) -> None:
+        """Release the memory of all other uses: a stage of decoding takes its own."""
+        for other in {*self._buffers}.difference(uses):
+            del self._buffers[other]
 
     def _copy_streamed(self, chunk: StoredChunk, region: Region, target: Array) -> None:
         """Copy a region of a chunk that is streamed in its stored axis order."""
