@@ -20,7 +20,10 @@ LEFT, RIGHT = frozenset({0}), frozenset({1})
 
 
 def _tile() -> tuple[int, int]:
-    """Return the rows and vectors of a register tile: sums take 24 of 32 registers, or 12 of 16 half as wide."""
+    """Return the rows and vectors of a register tile.
+
+    Sums take 24 of 32 registers, or 12 of 16 that are half as wide.
+    """
     return (12, 2) if "avx512f" in processor.features() else (6, 1)
 
 
