@@ -10,12 +10,13 @@ import batches
 import eindecomp
 import pages
 import policies
+import scaling
 from einturnip.cost.described_machines import described
 
 AGAIN = "numbers changed: run the page's command again, and correct its text"
 
 
-@pytest.mark.parametrize("study", [policies, batches, eindecomp], ids=lambda study: study.__name__)
+@pytest.mark.parametrize("study", [policies, batches, eindecomp, scaling], ids=lambda study: study.__name__)
 def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
     numbers, page = pages.stored(study.PAGE), study.PAGE.read_text()
     assert pages.with_tables(page, study.tables(numbers)) == page
@@ -44,3 +45,10 @@ def test_a_cell_of_batches_is_what_the_script_computes() -> None:
     name = "training, 2 GiB"
     found = batches.cell(name, 32768, "turnip")
     assert found == pytest.approx(pages.stored(batches.PAGE)[name]["percent"]["32768"]["turnip"], abs=0.051), AGAIN
+
+
+def test_a_cell_of_scaling_is_what_the_script_computes() -> None:
+    for name, (program, dims) in scaling.STUDIES.items():
+        assert scaling.ideal(program, dims[64], 64) == pages.stored(scaling.PAGE)[name]["64"]["ideal"], AGAIN
+    found = scaling.simulated("ladder", {"o": 40, "v": 200}, 4)
+    assert found == pytest.approx(pages.stored(scaling.PAGE)["CCSD ladder, strong"]["4"]["simulated"], rel=0.01), AGAIN
