@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,10 +20,12 @@ from einturnip.core.gc_paused import gc_paused
 from einturnip.core.resident import peak_resident_nbytes, reserved
 from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
+from einturnip.devices.kind import DeviceChoice
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import TypedProgram
 from einturnip.memgraph.types import OpKind
+from einturnip.planner.budget import planning_within
 from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
 from einturnip.planner.planner import Planner
 from einturnip.planner.predict import slots
@@ -81,14 +84,30 @@ def plan_passes(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
 ) -> Iterator[tuple[str, PlannedProgram]]:
     """Yield the plan after each pass of ``make_plan``, with the name of the pass."""
-    with reserved(packages_nbytes(targets.values())):
-        yield from _passes(graph, sources, targets, options)
+    device = choose(options.device)
+    with reading_within(options, device), reserved(packages_nbytes(targets.values())):
+        yield from _passes(graph, sources, targets, options, device)
+
+
+@contextmanager
+def reading_within(options: Options, device: DeviceChoice | None = None) -> Iterator[None]:
+    """Context in which this thread reads and plans within ``options.memory``, if that limits the process.
+
+    Raises:
+        NeedsMore: the program needs more.
+    """
+    on_host = (device or choose(options.device)).kind.on_host
+    with planning_within(options.memory if on_host else None, options.workers or 1, options.base_nbytes):
+        yield
 
 
 def _passes(
-    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options
+    graph: EinGraph,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str],
+    options: Options,
+    device: DeviceChoice,
 ) -> Iterator[tuple[str, PlannedProgram]]:
-    device = choose(options.device)
     if device.kind.on_host:
         yield from Planner(request_for(graph, sources, targets, options, device)).passes()
         return

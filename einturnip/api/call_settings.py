@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 
 from einturnip.api import plan_cache
 from einturnip.api.known_sizes import checked_workers
 from einturnip.api.result_memory import release
-from einturnip.compiler import Options
+from einturnip.compiler import Options, reading_within
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.units import parse_size
 from einturnip.devices.choice import is_on_host
@@ -57,6 +58,12 @@ class Settings:
         if self.arena is not None or not is_on_host(self.device):
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
+
+    def reading(self, before: int) -> AbstractContextManager[None]:
+        """Context in which the program is read within the memory. ``before``: the process's before the call."""
+        allowed = self.allowed()
+        limit = None if allowed is None else before + allowed
+        return reading_within(replace(self.options(), memory=limit, base_nbytes=-before))
 
     def before(self) -> int:
         """Resident bytes of the process before the call, without modules that einturnip loaded lazily."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from einturnip.api.program_cache import compile_cached
+from einturnip.api.results import File
 from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError, StoreError
 from einturnip.lang.program import FileRef, InputDef, TypedProgram
 from einturnip.lang.source_text import program_name, program_text, universal
-from einturnip.storage.open import open_source, packages_nbytes
+from einturnip.storage.open import open_source
 from einturnip.storage.types import Array, Source, expanded_to
 
 
@@ -58,10 +60,17 @@ def file_spec(reference: FileRef, folder: Path) -> str:
     return path if reference.key is None else f"{path}::{reference.key}"
 
 
-def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, lenient: bool) -> dict[str, Source]:
+def open_inputs(
+    program: TypedProgram,
+    given: Mapping[str, Any],
+    folder: Path,
+    lenient: bool,
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> dict[str, Source]:
     """Open the sources of all inputs that are given or have a default in the program.
 
-    ``lenient``: a missing default file is not an error, because it will not be read.
+    ``lenient``: a missing default file is not an error, because it will not be read. ``reading``: returns the context
+    for files, whose packages take memory.
 
     Raises:
         BindError: an input that the program lacks, or of another dtype. StoreError: a file cannot be read.
@@ -70,7 +79,9 @@ def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, l
     sources: dict[str, Source] = {}
     try:
         for tensor in program.inputs:
-            source = open_input(tensor, given.get(tensor.name, tensor.default), program, folder, lenient)
+            spec = given.get(tensor.name, tensor.default)
+            with reading() if isinstance(spec, str | os.PathLike | FileRef) else nullcontext():
+                source = open_input(tensor, spec, program, folder, lenient)
             if source is not None:
                 sources[tensor.name] = source
     except BaseException:
@@ -79,14 +90,20 @@ def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, l
     return sources
 
 
-def input_packages_nbytes(program: TypedProgram, given: Mapping[str, Any], folder: Path) -> int:
-    """Resident bytes that opening the files of all inputs takes for packages that are not loaded yet."""
-    specs = [given.get(tensor.name, tensor.default) for tensor in program.inputs]
-    named = [file_spec(s, folder) if isinstance(s, FileRef) else s for s in specs]
-    try:
-        return packages_nbytes(s for s in named if isinstance(s, str) and os.path.exists(s.partition("::")[0]))
-    except StoreError:  # a package is missing; opening the file reports it as an error of that input
-        return 0
+def open_some(
+    program: TypedProgram,
+    given: Mapping[str, Any],
+    folder: Path,
+    defaults: Iterable[InputDef],
+    reading: Callable[[], AbstractContextManager[None]],
+) -> dict[str, Source]:
+    """Open the given inputs, and the ``defaults`` from files or numbers. ``reading``: see ``open_inputs``."""
+    check_names("input", given, (tensor.name for tensor in program.inputs))
+    ready = {name: value for name, value in given.items() if isinstance(value, Source)}
+    plain = {n: v.spec if isinstance(v, File) else v for n, v in given.items() if n not in ready}
+    names = {*plain, *(tensor.name for tensor in defaults)} - {*ready}
+    statements = tuple(s for s in program.statements if not isinstance(s, InputDef) or s.name in names)
+    return open_inputs(replace(program, statements=statements), plain, folder, False, reading) | ready
 
 
 def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path, lenient: bool) -> Source | None:

@@ -255,7 +255,7 @@ class Program:
         sizes = {**self._dims, **integer_sizes(dims)}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
-        sources = open_inputs(self._program, given, self._folder, lenient=True)
+        sources = open_inputs(self._program, given, self._folder, True, lambda: settings.reading(before))
         try:
             targets = self._targets(program, settings.out)
             stored_outputs = tuple(name for name, target in targets.items() if target is not None)
@@ -265,10 +265,10 @@ class Program:
             cached = plan_cache.find(key)
             if cached is not None:
                 return _job_of_cached_plan(cached, sources, missing, targets, options, allowed, before), cached
-            graph = bind(program, sources, sizes)
+            with settings.reading(before):
+                graph = bind(program, sources, sizes)
             if allowed is not None:
-                available = _available(allowed, settings.memory is not None, graph, targets)
-                memory = before + available
+                memory = before + _available(allowed, settings.memory is not None, graph, targets)
                 options = replace(options, memory=memory, base_nbytes=allowed - memory)
             job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)

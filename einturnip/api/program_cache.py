@@ -15,7 +15,7 @@ from typing import Any
 
 from einturnip.caches import PROGRAMS, DamagedEntry
 from einturnip.core import diagnostics, package_data
-from einturnip.core.errors import InternalError
+from einturnip.core.errors import InternalError, NeedsMore
 from einturnip.lang import compile_text, expressions, program
 from einturnip.lang.program import TypedProgram
 from einturnip.lang.source_text import normalize_newlines, read_text
@@ -35,7 +35,7 @@ def compile_cached(text: str, file: str) -> TypedProgram:
     entry = _entry(text, file)
     if entry is None:
         return compile_text(text, file)
-    with contextlib.suppress(OSError, DamagedEntry):
+    with contextlib.suppress(OSError, DamagedEntry, NeedsMore):
         program = codec().from_bytes(PROGRAMS.read(entry))
         if isinstance(program, TypedProgram) and _unchanged(program.files, program.file):
             PROGRAMS.touch(entry)

@@ -17,14 +17,14 @@ import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
 from einturnip.api.active_runs import run_in_progress, undisturbed
-from einturnip.api.inputs import check_names, close_all, open_inputs
+from einturnip.api.inputs import check_names, close_all, open_some
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
-from einturnip.api.results import File, Result
+from einturnip.api.results import Result
 from einturnip.api.run_program import analysis
 from einturnip.api.session_states import initial_state, state_outputs, with_state_outputs
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
-from einturnip.compiler import Options, bind, make_plan
+from einturnip.compiler import Options, bind, make_plan, reading_within
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import callers_nbytes, resident_nbytes
@@ -66,9 +66,9 @@ class Session:
         self._program = with_state_outputs(program, program.updates)
         self._dims, self._options, self._allowed = dict(dims), options, allowed
         self._placeholder = initial_state(program, missing)
-        self._given_sources = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
         self._storages: dict[str, StateStorage] | None = None
+        self._given_sources = self._opened(inputs, program.inputs)
         self._second_copies: list[str] = []  # states with a second copy that no plan needs
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
         self._active_plans: list[StepPlan] = []
@@ -104,7 +104,7 @@ class Session:
         def step() -> Result:
             with run_in_progress(), self._lock.exclusive:
                 self._check()
-                step_sources = _opened(self._program, given, self._folder, ())
+                step_sources = self._opened(given, ())
                 try:
                     return self._step({**self._given_sources, **step_sources}, progress, stop)
                 finally:
@@ -130,7 +130,7 @@ class Session:
     def _set_state(self, name: str, value: Any) -> None:
         check_names("state", [name], (state.name for state in self._program.states))
         tensor = [state for state in self._program.states if state.name == name]
-        source = _opened(self._program, {name: value}, self._folder, tensor)[name]
+        source = self._opened({name: value}, tensor)[name]
         if self._storages is None or name not in self._storages:
             self._given_sources[name] = source
         elif source.shape != self._storages[name].shape:
@@ -259,11 +259,21 @@ class Session:
             raise
         return Result(values, report, analysis(planned, report))
 
+    # -- planning
+
+    def _limited_options(self) -> Options:
+        """The options with the present limit of the process."""
+        if self._allowed is None:
+            return self._options
+        before = callers_nbytes() - self._states_nbytes()
+        return replace(self._options, memory=before + self._allowed, base_nbytes=-before)
+
+    def _opened(self, given: Mapping[str, Any], defaults: Iterable[InputDef]) -> dict[str, Source]:
+        return open_some(self._program, given, self._folder, defaults, lambda: reading_within(self._limited_options()))
+
     def _plan_for(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
         """The plan for these inputs; the first one also allocates the states."""
-        if self._allowed is not None:
-            before = callers_nbytes() - self._states_nbytes()
-            self._options = replace(self._options, memory=before + self._allowed, base_nbytes=-before)
+        self._options = self._limited_options()
         graph = bind(self._program, sources, self._dims)
         all_sources = complete(graph, sources, self._placeholder)
         if self._storages is None:
@@ -381,18 +391,6 @@ class Session:
             raise RunError(
                 f"the session's states are not those of any step: {self._incomplete_step}. help: load a checkpoint"
             )
-
-
-def _opened(
-    program: TypedProgram, given: Mapping[str, Any], folder: Path, defaults: Iterable[InputDef]
-) -> dict[str, Source]:
-    """Open the given inputs, and the ``defaults`` from files or numbers."""
-    check_names("input", given, (tensor.name for tensor in program.inputs))
-    ready = {name: value for name, value in given.items() if isinstance(value, Source)}
-    plain = {n: v.spec if isinstance(v, File) else v for n, v in given.items() if n not in ready}
-    names = {*plain, *(tensor.name for tensor in defaults)} - {*ready}
-    statements = tuple(s for s in program.statements if not isinstance(s, InputDef) or s.name in names)
-    return open_inputs(replace(program, statements=statements), plain, folder, lenient=False) | ready
 
 
 def _array_nbytes(*sinks: Sink) -> int:

@@ -50,20 +50,22 @@ def run_together(
     from einturnip.api.inputs import close_all, compile_path
     from einturnip.api.multi_program import part_names, shared_job
     from einturnip.cli.planning import MemoryLimit, require_kept
+    from einturnip.compiler import reading_within
     from einturnip.report.multi_program import part_reports
     from einturnip.report.summary import summarise, warning_text
 
-    limit = MemoryLimit()
+    limit, options = MemoryLimit(), budget_options(budget)
     if paths.count(STANDARD_INPUT) > 1:
         raise BindError("standard input holds one program: name '-' once")
     names = part_names([str(path) for path in paths])
-    programs = dict(zip(names, map(compile_path, paths), strict=True))
-    given = _ProgramInputs(programs, inputs, dims, outputs)
     parts: list[ProgramPart] = []
     with on_signals() as stop:
         try:
-            parts += (_part(name, path, given, missing) for name, path in zip(names, paths, strict=True))
-            job = shared_job(parts, budget_options(budget))
+            with reading_within(options):
+                programs = dict(zip(names, map(compile_path, paths), strict=True))
+                given = _ProgramInputs(programs, inputs, dims, outputs)
+                parts += (_part(name, path, given, missing) for name, path in zip(names, paths, strict=True))
+                job = shared_job(parts, options)
             require_free({"--report": outcome.report, "--trace": outcome.trace}, paths, job)
             with shown(outcome.quiet) as show:
                 stop.running = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,12 +10,16 @@ from typing import Any, TypeVar
 import click
 
 from einturnip.core.errors import BindError
+from einturnip.core.planning_limit import planning_limit, require_room
 from einturnip.core.units import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The names in runtime/scheduler/policies.py, repeated so that --help does not import it.
 POLICIES = ("critical-path", "double-buffering", "fixed", "random")
+
+# Memory that modules, and any run, add to a process that has only read its command line: less than all that were seen.
+MIN_RUN_NBYTES = 28 << 20
 
 
 class ByteSize(click.ParamType[int]):
@@ -68,6 +73,12 @@ def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, 
 
 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from einturnip.devices.cuda.probe import driver
+
+    on_host = value == "cpu" or (value == "auto" and driver())
+    if on_host and "numpy" not in sys.modules:
+        with planning_limit(ctx.params["memory"], MIN_RUN_NBYTES):
+            require_room()
     from einturnip.devices.choice import check
 
     check(value)
@@ -126,7 +137,10 @@ outputs = click.option(
 
 budget = _all(
     click.option(
-        "--memory", type=ByteSize(), help="Bound on the memory of the whole process. [half of the free memory]"
+        "--memory",
+        type=ByteSize(),
+        is_eager=True,  # ``_device`` reads it
+        help="Bound on the memory of the whole process. [half of the free memory]",
     ),
     click.option("--arena", type=ByteSize(), help="Size of the arena alone, instead of --memory."),
     click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for tensors that do not fit in memory."),

@@ -50,31 +50,26 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
     missing default files and plans a step of ``run --steps``: the outputs and every changing state.
     """
-    from einturnip.api.inputs import close_all, input_packages_nbytes, open_inputs
+    from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
-    from einturnip.compiler import bind
-    from einturnip.devices.host import usable_cores
-    from einturnip.planner.budget import require_packages_fit
+    from einturnip.compiler import bind, reading_within
 
-    folder, outputs = arguments.path.parent, arguments.outputs
-    program = arguments.compiled()
-    if program.states:
-        from einturnip.api.session_states import initial_state, with_state_outputs
+    folder, outputs, options = arguments.path.parent, arguments.outputs, budget_options(arguments.budget)
+    with reading_within(options):
+        program = arguments.compiled()
+        if program.states:
+            from einturnip.api.session_states import initial_state, with_state_outputs
 
-        program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
-        missing = initial_state(program, missing)
-    options, given = budget_options(arguments.budget), scalars(program, arguments.inputs)
-    require_packages_fit(
-        options.memory, input_packages_nbytes(program, given, folder), options.workers or usable_cores()
-    )
-    sources = open_inputs(program, given, folder, lenient)
-    try:
-        graph = bind(program, sources, arguments.dims)
-        found = complete(graph, sources, missing)
-        return plan_job(graph, found, targets_of(program, outputs, folder), options)
-    except BaseException:
-        close_all(sources.values())
-        raise
+            program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
+            missing = initial_state(program, missing)
+        sources = open_inputs(program, scalars(program, arguments.inputs), folder, lenient)
+        try:
+            graph = bind(program, sources, arguments.dims)
+            given = complete(graph, sources, missing)
+            return plan_job(graph, given, targets_of(program, outputs, folder), options)
+        except BaseException:
+            close_all(sources.values())
+            raise
 
 
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +46,20 @@ def run_steps(arguments: ProgramArguments, missing: Missing, step_options: StepO
     from einturnip.api.session import Session
     from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import MemoryLimit, budget_options, require_kept, scalars, targets_of
+    from einturnip.compiler import reading_within
 
-    limit = MemoryLimit()
-    program, folder = arguments.compiled(), arguments.path.parent
+    limit, folder = MemoryLimit(), arguments.path.parent
     options = _with_memory(budget_options(arguments.budget))
-    with on_signals() as stop, _feeds(program, step_options.feeds) as feeds:
-        given = scalars(program, arguments.inputs)
-        repeated = next((name for name in feeds if name in given), None)
-        if repeated is not None:
-            raise BindError(f"input {repeated} is given both by -i and by --feed; give it by one of them")
-        with Session(program, folder, arguments.dims, options, given, missing) as session:
+    with on_signals() as stop, ExitStack() as opened:
+        with reading_within(options):
+            program = arguments.compiled()
+            feeds = opened.enter_context(_feeds(program, step_options.feeds))
+            given = scalars(program, arguments.inputs)
+            repeated = next((name for name in feeds if name in given), None)
+            if repeated is not None:
+                raise BindError(f"input {repeated} is given both by -i and by --feed; give it by one of them")
+            session = Session(program, folder, arguments.dims, options, given, missing)
+        with session:
             result = _run(session, feeds, step_options, stop, quiet)
             targets = targets_of(program, arguments.outputs, folder)
             sinks = _written(session, result, targets, [s.name for s in program.states])

@@ -60,6 +60,10 @@ class CapacityError(EinturnipError):
         self.needed = needed
 
 
+class NeedsMore(CapacityError):
+    """Planning stopped at the memory limit; ``needed`` is a lower bound of the minimum budget."""
+
+
 class TooLarge(CapacityError):
     """The construction of a graph was stopped, because its cost exceeds the given limit.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _loaded = 0
 _loading = threading.RLock()  # concurrent loads would each count the memory of all
@@ -13,6 +15,11 @@ _thread = threading.local()  # ``read``: how this thread reads resident memory
 
 def resident_nbytes() -> int:
     """Resident memory of this process (Linux: VmRSS; elsewhere the peak), as this thread counts it."""
+    return present_nbytes() + getattr(_thread, "reserved", 0)
+
+
+def present_nbytes() -> int:
+    """``resident_nbytes`` without what is only reserved."""
     read: Callable[[], int] = getattr(_thread, "read", _resident)
     return read()
 
@@ -40,9 +47,12 @@ def constant() -> Iterator[None]:
 @contextmanager
 def reserved(nbytes: int) -> Iterator[None]:
     """Within the context, this thread counts ``nbytes`` as resident that the process will take later."""
-    read: Callable[[], int] = getattr(_thread, "read", _resident)
-    with _reading(lambda: read() + nbytes):
+    before = getattr(_thread, "reserved", 0)
+    _thread.reserved = before + nbytes
+    try:
         yield
+    finally:
+        _thread.reserved = before
 
 
 @contextmanager
@@ -96,3 +106,10 @@ def _highest() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def trim_heap() -> None:
+    """Return free heap memory to the system, so that it does not count against the run."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from einturnip.core.planning_limit import checkpoint
 from einturnip.eingraph.indices import normal, number
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Hints, Node
 from einturnip.ir.aggregations import Aggregation
@@ -59,6 +60,7 @@ class GraphBuilder:
 
     def add(self, node: Node) -> int:
         """Append a node and return its id."""
+        checkpoint()
         self.nodes.append(node)
         self._names.add(node.name)
         return len(self.nodes) - 1
@@ -247,6 +249,7 @@ class EinsumInterner:
         """Return the canonical object for equal einsums."""
         found = self._by_id.get(id(einsum))
         if found is None:
+            checkpoint()
             # 0.0 equals -0.0 but is different. The einsum itself is kept alive too, so that its id is not reused.
             constants = tuple(repr(e.value) for e in walk(einsum.join) if isinstance(e, ScalarConst))
             found = self._by_id[id(einsum)] = einsum, self._one.setdefault((einsum, constants), einsum)

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.eingraph.types import ConcatNode, Node, TensorPiece
 from einturnip.ir.einsum import Box
 
@@ -42,10 +43,10 @@ def visible_pieces(shape: Sequence[int], boxes: Sequence[Box]) -> tuple[list[int
     whole = tuple((0, n) for n in shape)
     if len(boxes) == 1:
         return [0], boxes[0] == whole
-    cuts = [np.unique([0, n, *(end for box in boxes for end in box[axis])]) for axis, n in enumerate(shape)]
+    cuts = [sorted_distinct([0, n, *(end for box in boxes for end in box[axis])]) for axis, n in enumerate(shape)]
     owner = np.full([len(c) - 1 for c in cuts], -1)
     for position, box in enumerate(boxes):
         cells = tuple(slice(*np.searchsorted(c, ends)) for c, ends in zip(cuts, box, strict=True))
         owner[cells] = position
-    found = np.unique(owner).tolist()
+    found = sorted_distinct(owner).tolist()
     return [p for p in found if p >= 0], -1 not in found

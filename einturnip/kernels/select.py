@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from einturnip.core.planning_limit import checkpoint
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
@@ -104,6 +105,7 @@ def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode, native:
 
 def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Compile a step of a region for NumPy, so that the result's bits depend on the region alone."""
+    checkpoint()
     unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
     return _cached_kernel(unnamed, extents, mode, False, True)
 

@@ -8,6 +8,7 @@ from unicodedata import normalize
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
+from einturnip.core.planning_limit import checkpoint
 from einturnip.core.program_limits import MAX_TOKENS
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang.keywords import KEYWORDS
@@ -78,6 +79,7 @@ def tokenize(text: str, file: str, comments: list[LexToken] | None = None) -> li
                 comments.append(LexToken("COMMENT", match.group().rstrip(), file, line, column, first))
             continue
         if kind == "LINE":
+            checkpoint()
             line, start, first = line + 1, match.end(), True
             continue
         word = match.group()

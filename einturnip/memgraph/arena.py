@@ -17,6 +17,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.core.units import LINE_NBYTES
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tuning.memory import (
@@ -377,7 +378,7 @@ def min_capacity(tasks: TaskGraph) -> int:
         ends = tasks.read_ptr[start : stop + 1]
         who = np.concatenate([np.repeat(np.arange(stop - start), np.diff(ends)), np.flatnonzero(made[start:stop])])
         what = np.concatenate([tasks.read[ends[0] : ends[-1]], tasks.value[start:stop][made[start:stop]]])
-        pairs = np.unique(who * np.int64(tasks.n_values) + what)  # what a task reads twice is held once
+        pairs = sorted_distinct(who * np.int64(tasks.n_values) + what)  # what a task reads twice is held once
         held = np.bincount(pairs // tasks.n_values, lines[pairs % tasks.n_values], stop - start)
         most = max(most, int((held + scratch[start:stop]).max(initial=0)))
         start = stop

@@ -10,11 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.core.errors import TooLarge
+from einturnip.core.planning_limit import checkpoint
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.tuning.memory import EDGES_AT_ONCE, MAX_EDGES_PER_OP, MIN_EDGES_TO_REDUCE, PAIRS_AT_ONCE, ROWS_AT_ONCE
+from einturnip.tuning.memory import (
+    EDGES_AT_ONCE,
+    MAX_EDGES_PER_OP,
+    MIN_EDGES_TO_REDUCE,
+    PAIRS_AT_ONCE,
+    TASKS_BUILT_AT_ONCE,
+)
 
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
@@ -158,7 +166,7 @@ def after_columns(ops: NDArray[Any], after: NDArray[Any], n: int) -> tuple[Ints,
     ``ops``, ``after``: pairs of an op and an op that must precede it, in any order.
     """
     pairs = ops.astype(np.int64) * max(1, n) + after.astype(np.int64)  # empty lists become columns of floats
-    waiting, preceding = np.divmod(np.unique(pairs), max(1, n))
+    waiting, preceding = np.divmod(sorted_distinct(pairs), max(1, n))
     ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=n))]).astype(np.int64)
     return ptr, preceding.astype(np.int32)
 
@@ -228,9 +236,10 @@ def rows(tasks: TaskGraph) -> Iterator[TaskRow]:
 
     All of them at once would take more memory than the graph.
     """
-    for start in range(0, len(tasks), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        ends = tasks.read_ptr[start : start + ROWS_AT_ONCE + 1]
+    for start in range(0, len(tasks), TASKS_BUILT_AT_ONCE):
+        checkpoint()
+        part = slice(start, start + TASKS_BUILT_AT_ONCE)
+        ends = tasks.read_ptr[start : start + TASKS_BUILT_AT_ONCE + 1]
         read, places = tasks.read[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
         columns = (tasks.kind, tasks.node, tasks.value, tasks.workspace, tasks.seconds)
         reads = (read[a:b] for a, b in pairwise(places))

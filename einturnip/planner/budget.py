@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from einturnip.core.errors import CapacityError
-from einturnip.core.resident import resident_nbytes
-from einturnip.core.units import MIB, format_size
+from einturnip.core.planning_limit import planning_limit
+from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.types import MemGraph
@@ -79,24 +76,9 @@ def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
 
 
-def require_packages_fit(memory: int | None, packages_nbytes: int, workers: int) -> None:
-    """Refuse packages that would take the process above its limit when loaded, before they are loaded.
-
-    A process that is above its limit already may load them, so that the refusal names the minimum.
-
-    Raises:
-        CapacityError: no plan could run with them. The minimum is unknown: it depends on sizes that they would read.
-    """
-    resident = resident_nbytes()
-    needed = overhead_nbytes(resident + packages_nbytes, workers, PlanSize(0))
-    if packages_nbytes and memory is not None and resident <= memory < needed:
-        needed = -(-needed // MIB) * MIB
-        raise CapacityError(
-            f"the program needs more than {format_size(needed)}, and {format_size(memory)} are allowed: its files need "
-            f"packages that take {format_size(packages_nbytes)}. help: allow more; if that is too little, the error "
-            "names the minimum",
-            needed,
-        )
+def planning_within(memory: int | None, workers: int, base_nbytes: int = 0) -> AbstractContextManager[None]:
+    """Return a context in which this thread reads and plans within ``memory``."""
+    return planning_limit(memory, overhead_nbytes(0, workers, PlanSize(0)) - SEARCH_LEFT_NBYTES, base_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +132,3 @@ def rounded(nbytes: int) -> int:
     """
     step = 1 << max(0, nbytes.bit_length() - 4)
     return nbytes // step * step
-
-
-def trim_heap() -> None:
-    """Return free heap memory to the system, so that it does not count against the run."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)

@@ -16,6 +16,8 @@ import numpy as np
 
 from einturnip import caches
 from einturnip.caches import DamagedEntry
+from einturnip.core.errors import NeedsMore
+from einturnip.core.planning_limit import checkpoint, require_free
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, TensorPiece
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DTYPES, DType
@@ -26,6 +28,7 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.types import Decomposition, IoBlock, Partitioning
+from einturnip.tuning.memory import DECODING_FACTOR, ENCODED_ROW_NBYTES
 
 EXPRESSIONS: tuple[type, ...] = (
     *(ScalarConst, OperandRef, LabelValue, ScalarCast, ScalarCall),
@@ -40,7 +43,7 @@ _COUNT, _ALIGNED = 8, 16
 
 
 class NotEncodable(TypeError):
-    """A value contains an object of a class that is not listed."""
+    """A value contains an object of a class that is not listed, or its encoding exceeds the memory limit."""
 
 
 class PlanCodec:
@@ -54,10 +57,15 @@ class PlanCodec:
         """Return a value as pieces of bytes.
 
         Raises:
-            NotEncodable: it contains an object of another class. RecursionError: it is nested too deep.
+            NotEncodable: it contains an object of another class, or memory does not suffice. RecursionError: it is
+                nested too deep.
         """
         rows = _Rows(self.fields)
-        root = rows.put(value)
+        try:
+            root = rows.put(value)
+            require_free(len(rows.rows) * ENCODED_ROW_NBYTES)
+        except NeedsMore as error:
+            raise NotEncodable(str(error)) from error
         arrays = [np.ascontiguousarray(a) for a in rows.arrays]
         shapes = [[a.dtype.str, a.shape] for a in arrays]
         try:
@@ -76,10 +84,11 @@ class PlanCodec:
         """Return the value; its arrays are read-only views of the bytes.
 
         Raises:
-            DamagedEntry: the bytes are not the result of ``to_bytes``.
+            DamagedEntry: the bytes are not the result of ``to_bytes``. NeedsMore: memory does not suffice.
         """
         try:
             count = int.from_bytes(data[:_COUNT], "little")
+            require_free(count * DECODING_FACTOR)
             head = json.loads(bytes(data[_COUNT : _COUNT + count]))
             arrays, at = [], _COUNT + count
             for dtype, shape in head["arrays"]:
@@ -132,6 +141,7 @@ class _Rows:
             return [v if type(v) in _PLAIN else self.put(v) for v in value]
         known = self._known.get(id(value))
         if known is None:
+            checkpoint()
             known = self._known[id(value)] = self._encode(kind, value)
         return known
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from einturnip.core.errors import NeedsMore
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
@@ -131,8 +132,19 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
         memgraph = lower(tiling, None, None)
         if memgraph is not None:
             return _found(tiling, memgraph, machine)
-    compared = candidates.to_compare()
     plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
+    try:
+        return _best_of_several(plans, candidates, lower, machine)
+    except NeedsMore:
+        if plans.best is None:
+            raise
+        return plans.best
+
+
+def _best_of_several(
+    plans: _Comparison, candidates: TilingCandidates, lower: Lower, machine: Machine
+) -> FoundPlan | None:
+    compared = candidates.to_compare()
     worse, share = 0, SHARE_BLOCKED if candidates.blocked else SHARE_GIVEN
     for tiling in sorted(compared, key=lambda c: c.kernel_calls):  # plans that are made fast come first
         best = plans.best

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from einturnip.core.errors import CapacityError, TooLarge
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
@@ -23,7 +23,7 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import PlanLimits
 from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of, trim_heap
+from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.ranking import max_recomputed, predicted_cost

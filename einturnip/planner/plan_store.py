@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from einturnip.caches import PLANS, DamagedEntry
+from einturnip.core.errors import NeedsMore
 from einturnip.core.package_data import source_version
 from einturnip.core.units import UNLIMITED_NBYTES
 from einturnip.cost.machine import Machine
@@ -144,7 +145,7 @@ class PlanFolder:
 
     def _read(self, name: _PlanFileName) -> StoredPlan | None:
         entry = self._entry(name)
-        with contextlib.suppress(OSError, DamagedEntry):
+        with contextlib.suppress(OSError, DamagedEntry, NeedsMore):
             memgraph, prediction, arena, capacity, limit = PLAN.from_bytes(PLANS.read(entry))
             PLANS.touch(entry)
             return StoredPlan(memgraph, prediction, arena, capacity, limit)

@@ -6,20 +6,22 @@ cached plans do not load them.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.planning_limit import require_free
+from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.planner import plan_store
-from einturnip.planner.budget import Budget, fits, trim_heap
+from einturnip.planner.budget import Budget, fits
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
 from einturnip.planner.request import PlanRequest, file_layouts
 from einturnip.runtime.host.compilation import require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.stream.run import pinned_limit, with_host_tier
-from einturnip.tuning.memory import LARGE_PLAN
+from einturnip.tuning.memory import LARGE_PLAN, SEARCH_MODULES_NBYTES
 from einturnip.tuning.search import MAX_RUN_SECONDS
 
 
@@ -75,6 +77,8 @@ class Planner:
 
     def _search(self) -> PlannedProgram:
         """Return the best plan over rewritten and fused variants."""
+        if "einturnip.planner.variants" not in sys.modules:
+            require_free(SEARCH_MODULES_NBYTES)
         from einturnip.planner.variants import best_variant_in_memory
 
         request, best = self._request, best_variant_in_memory(self._request)

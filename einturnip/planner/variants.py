@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from einturnip.core.errors import CapacityError
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.errors import CapacityError, NeedsMore
+from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.devices.registry import kind_of
 from einturnip.eingraph.builder import EinsumInterner
@@ -22,7 +22,7 @@ from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import Budget, excess_nbytes, trim_heap
+from einturnip.planner.budget import Budget, excess_nbytes
 from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.canonical import canonical_graph
 from einturnip.planner.compare import best_plan
@@ -161,13 +161,13 @@ def best_variant(request: PlanRequest) -> PlannedVariant:
     try:
         return _best_within(request, variants)
     except CapacityError as refused:
-        smallest = _variants(request, SMALLEST_LIMIT)
-        if limit is None or smallest.unfused == variants.unfused:
-            raise
         try:
+            smallest = _variants(request, SMALLEST_LIMIT)
+            if limit is None or smallest.unfused == variants.unfused:
+                raise refused
             return _fused_or_not(request, smallest)
         except CapacityError as error:
-            raise min(error, refused, key=lambda e: e.needed) from None
+            raise _smaller_refusal(error, refused) from None
 
 
 def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
@@ -189,6 +189,11 @@ def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
     except (CapacityError, TooExpensive):
         other = None
     return _faster_of(within, other, refused)
+
+
+def _smaller_refusal(one: CapacityError, other: CapacityError) -> CapacityError:
+    """Return the refusal that names the smaller minimum; a lower bound only if neither names one."""
+    return min(one, other, key=lambda e: (isinstance(e, NeedsMore), e.needed))
 
 
 def _faster_of(
@@ -265,7 +270,7 @@ def _fused_or_not(request: PlanRequest, variants: Variants, max_price: float = m
         try:
             return plan_variant(request, unfused_request, limit)
         except CapacityError as error:
-            raise error if error.needed < fused_refusal.needed else fused_refusal from None
+            raise _smaller_refusal(error, fused_refusal) from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
     if found.prediction.seconds <= margin * computing:

@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.core.errors import InternalError
 from einturnip.eingraph.types import ConcatNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
@@ -87,7 +88,7 @@ def _check_stored(graph: TaskGraph, number: int) -> None:
         stored = tiled([graph.get_value(v).box for v in values.tolist()], whole)
     else:
         counts = graph.decomposition.output(node).counts
-        stored = len(stores) == math.prod(counts) and len(np.unique(values)) == len(stores)
+        stored = len(stores) == math.prod(counts) and len(sorted_distinct(values)) == len(stores)
     if not stored:
         raise InternalError(f"the tiles of output {name!r} are not stored once each")
 

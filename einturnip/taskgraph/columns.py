@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import TooLarge
+from einturnip.core.planning_limit import checkpoint
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.einsum import Box
@@ -67,6 +68,7 @@ class TaskColumns:
         Raises:
             TooLarge: there are too many tasks.
         """
+        checkpoint()
         self.kind.append(kind)
         self.node.append(node)
         self.value.append(value)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from einturnip.core.planning_limit import checkpoint
 from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import READERS, run_seconds
@@ -94,6 +95,7 @@ class TilingPrices:
         key = n, tuple(tiles[c] for c in sorted(group.relevant))
         found = self._candidates.get(key)
         if found is None:
+            checkpoint()
             found = self._candidates[key] = self._price_candidate(group, tiles)
         return found
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from einturnip.core.planning_limit import checkpoint
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import run_seconds
 from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap, state_nbytes
@@ -43,6 +44,7 @@ def successive_tilings(
     search = _Search(graph, machine, layouts)
     yield search.current()
     while (cheapest := search.next_class()) is not None:
+        checkpoint()
         search.halve(cheapest)
         if search.calls > max_calls:
             return

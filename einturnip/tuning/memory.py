@@ -51,6 +51,12 @@ SAFETY_FACTOR = 1.15
 """[times] Factor on sizes of plans that are extrapolated from their first part. Chosen."""
 SEARCH_NBYTES = 4 << 20
 """[bytes] Heap that a search leaves behind. Measured: at most 4.2 MiB for 29 programs in three memories each."""
+SEARCH_MODULES_NBYTES = 4 << 20
+"""[bytes] Modules that only a search loads. Measured: 3.5 to 4 MiB."""
+ENCODED_ROW_NBYTES = 160
+"""[bytes] Text of an object of a program or plan while it is encoded for a cache. Measured: for 48,000 objects."""
+DECODING_FACTOR = 13
+"""[times] Memory that decoding a cached program takes, by the bytes of its text. Measured: for 2.7 MB."""
 PLANNING_MARGIN_NBYTES = 1 << 20
 """[bytes] Memory other than tables while a plan is made: errors, temporary arrays of the checks. Chosen."""
 RESIDENT_NOISE_NBYTES = 2 << 20
@@ -104,6 +110,9 @@ MAX_FREE_RUNS = 4
 """[runs] Runs of free segments that are compared for one request. Limit: the search's time."""
 MAX_NEIGHBOURS = 8
 """[values] Neighbours on either side that are considered for eviction together. Limit: the search's time."""
+TASKS_BUILT_AT_ONCE = 256
+"""[tasks] Tasks between two readings of the resident memory: their ops take less than 1 MiB while they are built.
+Limit: the planner's memory."""
 ROWS_AT_ONCE = 4096
 """[rows] Ops or tasks whose columns are converted to Python numbers at a time. Limit: the planner's memory."""
 EDGES_AT_ONCE = 1 << 13

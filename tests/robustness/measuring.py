@@ -44,7 +44,7 @@ class Measured:
 
     @property
     def above(self) -> int | None:
-        """The budget that is too little with the packages that a program's files need; None if they were loaded."""
+        """The budget that the program needs more than; None if the refusal names the minimum."""
         found = re.search(r"the program needs more than ([\d.]+ \w+)", self.error)
         return parse_size(found[1]) if found else None
 
@@ -72,6 +72,22 @@ def measured(folder: Path, memory: int | str, *arguments: str, cache: Path | Non
     highest = int(out.split()[-1]) << 10
     cached = sum(cached_nbytes(path) for path in folder.rglob("*") if path.is_file())
     return Measured(process.returncode, max(highest, *sampled) + cached, error)
+
+
+def refused(folder: Path, limit: int, *arguments: str, cache: Path | None = None) -> Measured:
+    """Run in ``limit`` bytes, and in the bounds that refusals name until one names the minimum, or the program runs.
+
+    No run takes more than its limit, and a bound is above the limit that it answers.
+    """
+    while True:
+        evict(folder)
+        found = measured(folder, limit, *arguments, cache=cache)
+        assert found.code in (0, 3), found.error
+        assert found.peak <= limit, (found, limit)
+        if found.code == 0 or found.above is None:
+            return found
+        assert found.above > limit, found
+        limit = found.above
 
 
 def tree_nbytes(root: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.core.units import parse_size
 from tests.robustness.drawn_programs import Drawn, drawn, stored
-from tests.robustness.measuring import evict, measured
+from tests.robustness.measuring import evict, measured, refused
 from tests.robustness.test_memory import usable_folder
 
 # About what Python and its libraries take: hardly any program fits.
@@ -38,26 +38,16 @@ def runs_within(program: Drawn, factor: float, warm: bool) -> None:
             for output in et.compile(program.text).outputs:
                 kind = "safetensors" if bf16 else program.output_kind
                 words += ["-o", f"{output}=out_{output}.{kind}"]
-        evict(folder)
-        limit = parse_size(SMALL)
-        refused = measured(folder, limit, *words, cache=Path(cache))
-        if refused.above is not None:
-            assert refused.code == 3 and refused.peak <= limit < refused.above, refused
-            limit = refused.above
-            refused = measured(folder, limit, *words, cache=Path(cache))
-        note(f"{refused.peak / 2**20:.1f} of {limit / 2**20:.1f} MiB")
-        if refused.code == 0:
-            assert refused.peak <= limit
+        smallest = refused(folder, parse_size(SMALL), *words, cache=Path(cache))
+        if smallest.code == 0:
             return
-        assert refused.code == 3, refused.error
-        stated = int(refused.least * factor)
+        stated = int(smallest.least * factor)
         for _ in range(1 + warm):
             evict(folder)
             ran = measured(folder, stated, *words, cache=Path(cache))
             note(f"{ran.peak / 2**20:.1f} of {stated / 2**20:.1f} MiB")
             assert ran.code == 0, ran.error
             assert ran.peak <= stated
-        assert refused.peak <= refused.least
 
 
 ROUNDS = """
@@ -77,12 +67,10 @@ def test_what_a_refusal_of_a_loop_names_will_do() -> None:
         (folder / "p.ein").write_text(ROUNDS)
         np.save(folder / "A.npy", np.ones((1200, 1200), np.float32))
         words = ["-i", "A=A.npy", "-o", "B=B.npy"]
+        named = refused(folder, 58 << 20, *words).least
         evict(folder)
-        refused = measured(folder, 58 << 20, *words)
-        assert refused.code == 3 and refused.peak <= 58 << 20, refused
-        evict(folder)
-        ran = measured(folder, refused.least, *words)
-        assert ran.code == 0 and ran.peak <= refused.least, (refused, ran)
+        ran = measured(folder, named, *words)
+        assert ran.code == 0 and ran.peak <= named, (named, ran)
 
 
 @given(drawn(), st.sampled_from((1.0, 1.1, 2.0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from einturnip.core.diagnostics import Span
+from einturnip.core.planning_limit import checkpoint
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
 from einturnip.lang.elaborate.context import rest_names, rest_of, slice_name
@@ -22,6 +23,7 @@ from einturnip.lang.program import Equation, EquationLabel, Expr, PlanHint
 
 def define(scope: NameScope, definition: s.Definition) -> None:
     """Elaborate a definition to statements; reports errors to ``scope``."""
+    checkpoint()
     found: list[KnownNames | None] = [None] * len(definition.targets)
     if too_deep(definition.value) or any(too_deep(i) for target in definition.targets for i in target.indices or ()):
         scope.error("E008", f"this nests deeper than {MAX_DEPTH}", definition.value.span, "name a part of it first")

@@ -8,6 +8,7 @@ from functools import lru_cache
 from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
 from einturnip.core.gc_paused import gc_paused
+from einturnip.core.planning_limit import checkpoint
 from einturnip.lang.diagnose import syntax_errors
 from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
 from einturnip.lang.lexer import LexToken, tokenize
@@ -84,6 +85,7 @@ class _Parser:
         declarations: list[Declaration] = []
         returned: Return | None = None
         for position, chunk in enumerate(chunks):
+            checkpoint()
             if self._block(chunk):
                 continue
             if problem := _misplaced(chunks, position, head, block):

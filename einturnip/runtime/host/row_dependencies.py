@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.core.units import LINE_NBYTES
 from einturnip.memgraph.types import COMPUTE, MemGraph
 from einturnip.tuning.memory import SEPARATE_NBYTES
@@ -74,7 +75,7 @@ def dependencies(graph: MemGraph, ops: Sequence[int], is_external: Callable[[int
         overlaps = np.zeros(len(op), np.bool_)
         for _, low, high, write in touched[begins[k] : begins[k + 1]].tolist():
             overlaps |= (begin < high) & (low < end) & ((writes != 0) | bool(write))
-        found = np.unique(op[overlaps])
+        found = sorted_distinct(op[overlaps])
         direct, ended = list[int](), 0
         for p in found[(unit[found] < 0) | (unit[found] != unit[k])][::-1].tolist():
             if not ended >> p & 1:

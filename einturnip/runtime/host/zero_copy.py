@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import splits_aggregation
 from einturnip.eingraph.types import EinGraph, EinsumNode
@@ -159,7 +160,7 @@ def _multiplied(graph: MemGraph) -> frozenset[int]:
     made[made] = product[graph.taskgraph.node[graph.task[made]]]
     sides = ((graph.read, graph.read_ptr), (graph.write, graph.write_ptr))
     values = [side[np.repeat(made, np.diff(ptr)), 3] for side, ptr in sides]
-    return frozenset(np.unique(np.concatenate(values)).tolist())
+    return frozenset(sorted_distinct(np.concatenate(values)).tolist())
 
 
 def _multiplies(space: Space, tile: tuple[int, ...]) -> bool:

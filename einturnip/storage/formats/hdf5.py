@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from einturnip.core.errors import BindError, EinturnipError, StoreError
+from einturnip.core.planning_limit import require_room
 from einturnip.ir.dtypes import from_numpy
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.file_format import FileFormat
@@ -38,6 +39,8 @@ MAX_OBJECTS = 50_000
 
 
 def _library(path: str) -> Any:
+    if "h5py" not in sys.modules:
+        require_room(_LIBRARY_NBYTES, "the package h5py")
     try:
         return import_module("h5py")
     except ImportError:
