@@ -154,8 +154,9 @@ class PlanLowering:
     def refusal(self, needed: int) -> CapacityError:
         """Return the error that names the minimum."""
         if self.arena is not None:
+            each = f" on each of {self.request.devices} devices" if self.request.devices > 1 else ""
             return CapacityError(
-                f"the program does not fit an arena of {format_size(self.arena)}; the minimum is {needed} "
+                f"the program does not fit an arena of {format_size(self.arena)}{each}; the minimum is {needed} "
                 f"bytes (--arena {format_size(needed)})",
                 needed,
             )

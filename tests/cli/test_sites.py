@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.cli.main import cli
+from einturnip.core.errors import CapacityError
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"
 DIMS = ("--dim", "n=512", "--dim", "k=512", "--dim", "m=512", "--arena", "1MiB")
@@ -61,3 +62,9 @@ def test_more_sites_than_work_are_named(tmp_path: Path) -> None:
     )
     assert shown.exit_code == 0, shown.output
     assert "line 2: Y has 3 kernel calls, not 8" in " ".join(shown.output.split())
+
+
+def test_too_little_memory_is_refused_with_the_minimum_of_each_site(program: str) -> None:
+    refused = CliRunner().invoke(cli, ["plan", program, *DIMS[:-1], "100", "--sites", "4"])
+    assert isinstance(refused.exception, CapacityError) and refused.exception.needed > 100
+    assert "an arena of 100 B on each of 4 devices; the minimum is" in str(refused.exception)
