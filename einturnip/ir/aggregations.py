@@ -45,18 +45,18 @@ class Monoid:
     ``slope``: derivative of the result by one lifted value x, given x, the result y and the number of values n; or the
     name of a rule of ``eingraph.autodiff.weights``; None where it is 0 everywhere.
 
-    ``values``: the values it takes: ``real`` excludes complex numbers, ``bool`` are conditions.
+    ``values``: the values it takes: ``real`` all but complex numbers, ``bool`` conditions only.
 
     ``lift``: what is folded of each value, in the accumulator's dtype; the values themselves if None. Equations apply
     it to their join, so that rewriting, derivatives and kernels know the folded values only.
 
     ``finalize``: the result of a state's components and the number n of values; the first component if None.
 
-    ``counts``: n is needed, so that states count values if their number depends on data.
+    ``counts``: ``finalize`` needs n. If n depends on data, as in sums by key, states have a count as a component.
 
     ``shifts``: adding c to each value adds c to the result.
 
-    ``conditions``: the row that takes its place for conditions.
+    ``conditions``: the row that is used instead of this one where the values are conditions.
     """
 
     name: str

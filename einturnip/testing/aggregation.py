@@ -29,7 +29,8 @@ def aggregate_values(op: str, values: Sequence[BoundedValue], source: str, resul
     """``op`` over values of dtype ``source`` in flat order, as dtype ``result``."""
     row = MONOIDS[op]
     if row.lift is not None:
-        values = [_computed(row.lift, x, source) for x in values]
+        wide = _accumulator(op, source, result)
+        values = [_computed(row.lift, x, wide) for x in values]
     if aggregation(op, DTYPES[source]).is_mean:
         return _mean(values, result)
     folded, finalize = _folded(row.combine, values, result), row.finalize
@@ -37,6 +38,14 @@ def aggregate_values(op: str, values: Sequence[BoundedValue], source: str, resul
         return folded
     n = ScalarConst(len(values), DTYPES[result].accumulator)
     return _computed(lambda x: finalize((x,), n), folded, result)
+
+
+def _accumulator(op: str, source: str, result: str) -> str:
+    """The dtype of the state, in which values are lifted; the program may have requested ``result``."""
+    operator = aggregation(op, DTYPES[source])
+    if operator.result.name != result:
+        operator = aggregation(op, DTYPES[source], DTYPES[result])
+    return operator.state[0].name
 
 
 def _folded(combine: Combine, values: Sequence[BoundedValue], result: str) -> BoundedValue:

@@ -210,7 +210,7 @@ class TermDrawer(CallDrawer):
     def operators(self, x: Drawn) -> list[str]:
         """The aggregations that accept a term."""
         if x.type.dtype == "bool":
-            return ["sum"]
+            return [name for name, row in MONOIDS.items() if row.combine == "add" and row.result == "wide"]
         taken = ("any",) if kind(x.type.dtype) == "c" else ("any", "real")
         rows = [MONOIDS[op] for op in AGGREGATIONS if MONOIDS[op].values in taken]
         rows = [row for row in rows if x.exact or row.result != "index"]

@@ -304,7 +304,7 @@ def fold(term: AggregateTerm, values: list[BoundedValue], scope: OracleScope) ->
 
 
 def _wide(source: str, result: str) -> str:
-    """The dtype of accumulation: f32 for f16 and bf16."""
+    """The dtype that terms are rounded to: their own for results in f16 or bf16, else the result's."""
     return source if promotion.kind(source) == "f" and result in ("f16", "bf16") else result
 
 

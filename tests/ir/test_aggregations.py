@@ -202,6 +202,8 @@ def test_the_oracle_of_drawn_programs_takes_its_aggregations_from_the_table() ->
     assert aggregate_values("added_squares", values, "f32", "f32") == BoundedValue(14.0)
     assert aggregate_values("added_squares", [BoundedValue(2**62), BoundedValue(3)], "i64", "i64") == BoundedValue(9)
     assert aggregate_values("added_squares", [BoundedValue(1.0, 0.5), *values], "f64", "f64").slack >= 1.25
+    assert aggregate_values("added_squares", [BoundedValue(-100)] * 9, "i8", "i64") == BoundedValue(90_000)
+    assert aggregate_values("added_squares", [BoundedValue(300.0)], "f16", "f32") == BoundedValue(90_000.0)
     root = aggregate_values("added_root", values, "f64", "f64")
     assert abs(root.v - math.sqrt(14 / 3)) <= root.slack < 1e-12
     assert promotion.aggregate("added_squares", promotion.Type("i8"), None).dtype == "i64"

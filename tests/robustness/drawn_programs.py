@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from hypothesis import strategies as st
 
+from einturnip.ir.aggregations import MONOIDS
 from einturnip.testing import programs
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -20,7 +21,7 @@ Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
 UNARY = ("exp", "tanh", "sigmoid", "relu", "abs", "sin", "floor", "sqrt", "silu", "erf", "softplus", "sign")
 BINARY = ("{} + {}", "{} - {}", "{} * {}", "min({}, {})", "max({}, {})", "where({} > {}, 1, 0)")
-AGGREGATIONS = ("sum", "mean", "max", "min", "logsumexp", "prod")
+AGGREGATIONS = [name for name, row in MONOIDS.items() if row.accumulates]
 INPUT_KINDS = ("npy", "npz", "safetensors", "h5", "zarr")
 OUTPUT_KINDS = ("npy", "npz", "safetensors", "h5", "zarr")
 SIDES = (64, 200, 333, 512, 700, 1000)
