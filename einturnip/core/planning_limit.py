@@ -47,7 +47,7 @@ class _Limit:
         """Return the error that names a lower bound of the memory."""
         needed = -(-(needed + self.base) // MIB) * MIB
         return NeedsMore(
-            f"the program needs more than {format_size(needed)}, and {format_size(self.nbytes + self.base)} are "
+            f"the program needs at least {format_size(needed)}, and {format_size(self.nbytes + self.base)} are "
             f"allowed: {reason}. help: allow more; if that is too little, the error names the minimum",
             needed,
         )

@@ -54,7 +54,7 @@ from einturnip.tuning.memory import (
     SAFETY_FACTOR,
     SEARCH_NBYTES,
 )
-from einturnip.tuning.search import MAX_TASKS, MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
+from einturnip.tuning.search import MAX_CALLS, MAX_TASKS, MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -131,7 +131,8 @@ class PlanLowering:
     def min_budget(self, tilings: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
         """Return the minimum budget found, of the kind given, and the plan if it fits the given budget.
 
-        With more memory the search is larger and leaves more heap behind.
+        With more memory the search is larger and leaves more heap behind. An arena at most as large as the given one
+        without a plan means that plans of that size cannot be made, because they have too many tasks.
         """
         stated = self.memory if self.arena is None else self.arena
         assert stated is not None
@@ -148,13 +149,20 @@ class PlanLowering:
                 return needed, made
             best = needed if best is None else min(best, needed)
         assert best is not None
-        extra = 0 if self.arena is not None else max(0, self._began + SEARCH_NBYTES - self.resident)
-        return max(best + extra, stated + 1), None
+        if self.arena is not None:
+            return best, None
+        return max(best + max(0, self._began + SEARCH_NBYTES - self.resident), stated + 1), None
 
     def refusal(self, needed: int) -> CapacityError:
         """Return the error that names the minimum."""
         if self.arena is not None:
             each = f" on each of {self.request.devices} devices" if self.request.devices > 1 else ""
+            if needed <= self.arena:
+                return CapacityError(
+                    f"no plan was found for an arena of {format_size(self.arena)}{each}: the program is too large. A "
+                    f"plan has at most {MAX_CALLS:,} kernel calls and {MAX_TASKS:,} tasks",
+                    2 * self.arena,
+                )
             return CapacityError(
                 f"the program does not fit an arena of {format_size(self.arena)}{each}; the minimum is {needed} "
                 f"bytes (--arena {format_size(needed)})",

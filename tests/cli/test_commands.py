@@ -232,7 +232,7 @@ def test_an_input_of_another_dtype_says_what_to_do(folder, command):
 def test_what_does_not_fit_exits_3(folder, command):
     code, _, err = command("run", "product.ein", *FILES, "--memory", "1MiB", "-o", "C=c.npy")
     assert code == 3
-    assert "the program needs more than" in err and "1.00 MiB are allowed" in err
+    assert "the program needs at least" in err and "1.00 MiB are allowed" in err
     assert not (folder / "c.npy").exists()
 
 

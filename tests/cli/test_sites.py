@@ -68,3 +68,10 @@ def test_too_little_memory_is_refused_with_the_minimum_of_each_site(program: str
     refused = CliRunner().invoke(cli, ["plan", program, *DIMS[:-1], "100", "--sites", "4"])
     assert isinstance(refused.exception, CapacityError) and refused.exception.needed > 100
     assert "an arena of 100 B on each of 4 devices; the minimum is" in str(refused.exception)
+
+
+def test_a_program_with_too_many_calls_names_no_minimum(program: str) -> None:
+    dims = [x for label in "nkm" for x in ("--dim", f"{label}=163840")]
+    done = CliRunner().invoke(cli, ["plan", program, *dims, "--arena", "16GiB", "--sites", "1024", "--no-budgets"])
+    assert isinstance(done.exception, CapacityError)
+    assert "is too large" in str(done.exception) and "minimum" not in str(done.exception)

@@ -44,8 +44,8 @@ class Measured:
 
     @property
     def above(self) -> int | None:
-        """The budget that the program needs more than; None if the refusal names the minimum."""
-        found = re.search(r"the program needs more than ([\d.]+ \w+)", self.error)
+        """The budget that the program needs at least; None if the refusal names the minimum."""
+        found = re.search(r"the program needs at least ([\d.]+ \w+)", self.error)
         return parse_size(found[1]) if found else None
 
 

@@ -82,7 +82,7 @@ def prepared(name: str, n: int) -> list[str]:
 def least_memory(refusal: Callable[[int], str]) -> int:
     """The minimum that refusals name; ``refusal`` returns the error in a limit in bytes."""
     memory = 2 << 20
-    while (found := re.search(r"needs more than ([\d.]+ \w+)", error := refusal(memory))) is not None:
+    while (found := re.search(r"needs at least ([\d.]+ \w+)", error := refusal(memory))) is not None:
         assert parse_size(found[1]) > memory
         memory = parse_size(found[1])
     found = re.search(r"the minimum is ([\d.]+ \w+)", error)
