@@ -177,6 +177,10 @@ class _Writer:
                 return self._affine(index)
             case SplitIndex(labels=labels):
                 return f"({' '.join(self.labels[label].name for label in labels)})"
+            case GatherIndex(
+                value=NumberExpr(strength="strong") as value
+            ):  # such as floor(1): a number alone is a size
+                return f"floor({self.text(value, 0)})"
             case GatherIndex(value=value):
                 return self.text(value, 0)
             case GuardedAccess(index=inner, fill=fill):

@@ -242,3 +242,9 @@ def test_labels_that_cancel_leave_a_size(index: str) -> None:
     check(program)
     a = np.arange(6.0)
     assert evaluate(program, {"A": a}, {"n": 4})["Y"].tolist() == [0, 4, 8]
+
+
+def test_an_index_that_is_a_folded_number_is_printed_as_one() -> None:
+    program = compile_text("input A : f64[n, n]\nZ[i] = A[i, floor(1) % 2]\noutput Z\n")
+    check(program)
+    assert "A[i, floor(1)]" in show(program)

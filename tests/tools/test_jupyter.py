@@ -65,7 +65,8 @@ def test_options(shell, run):
     for wrong in ("n=x", "n", "=4", "n=-1"):
         result, told = run(f" --dim {wrong}")
         assert not result.success and f"error: '{wrong}' is not of the form n=4096" in told
-    result, told = run(" --memory 1kB")
+    shell.user_ns["X"] = np.zeros((2000, 2000))
+    result, told = run(" --memory 1MiB")
     assert not result.success and "Traceback" not in told and "error: " in told
     result, told = run(" --memory 2G")
     assert not result.success and "2GiB or 2GB" in told

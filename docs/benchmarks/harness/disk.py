@@ -209,8 +209,19 @@ def measure(trial: DiskTrial, memory: int | None) -> DiskResult | None:
 
 
 def _least(trial: DiskTrial) -> int:
-    """The minimum memory of the process in bytes, named by einturnip's refusal; 0 if it names none."""
-    process = trial.begin(1)
+    """The minimum memory of the process in bytes; 0 if einturnip refuses none.
+
+    A refusal that stopped planning names an estimate, in which the next one names the minimum.
+    """
+    least = 0
+    while (named := _named(trial, max(1, least))) > least:
+        least = named
+    return least
+
+
+def _named(trial: DiskTrial, memory: int) -> int:
+    """The memory that einturnip's refusal of a limit names; 0 if it runs."""
+    process = trial.begin(memory)
     try:
         answer(process)
         _go(process)
