@@ -177,12 +177,9 @@ class _Writer:
                 return self._affine(index)
             case SplitIndex(labels=labels):
                 return f"({' '.join(self.labels[label].name for label in labels)})"
-            case GatherIndex(
-                value=NumberExpr(strength="strong") as value
-            ):  # such as floor(1): a number alone is a size
-                return f"floor({self.text(value, 0)})"
             case GatherIndex(value=value):
-                return self.text(value, 0)
+                text = self.text(value, 0)
+                return f"floor({text})" if _degree(value) <= 1 else text  # else it would be read as an affine index
             case GuardedAccess(index=inner, fill=fill):
                 return f"{self._index(inner)} ? {self.text(fill, 0)}"
             case _:
@@ -264,3 +261,22 @@ def _bare(expr: Expr) -> object:
             return size
         case _:
             return expr
+
+
+def _degree(index: Expr) -> int:
+    """Return the degree of an integer expression in labels; 2 also for what no affine index can contain."""
+    match index:
+        case NumberExpr() | SizeNumber():
+            return 0
+        case LabelNumber():
+            return 1
+        case ConvertExpr(argument=argument, explicit=False):
+            return _degree(argument)
+        case ApplyExpr(op="neg" | "add" | "sub", arguments=arguments):
+            return max(map(_degree, arguments))
+        case ApplyExpr(op="mul", arguments=arguments):
+            return sum(map(_degree, arguments))
+        case ApplyExpr(op="floordiv" | "mod", arguments=(dividend, divisor)):
+            return _degree(dividend) if _degree(divisor) == 0 else 2
+        case _:
+            return 2
