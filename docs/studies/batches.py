@@ -19,7 +19,7 @@ from charts import Panel, svg
 from einturnip.cost.described_machines import described
 from einturnip.runtime.simulate.dispatch import fixed, free_order
 from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
-from pages import Numbers, write
+from pages import Numbers, options_of, write
 from policies import FOLDER, Workload, cut_finely, placed, unlimited
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -86,12 +86,7 @@ def picture(numbers: Numbers) -> str:
 
 def main() -> None:
     """Simulate, print, store."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--parts", type=Path)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    if options.parts is not None:
-        options.parts.mkdir(parents=True, exist_ok=True)
+    options = options_of(argparse.ArgumentParser())
     found: Numbers = {}
     for name, (_, device, _, sizes) in STUDIES.items():
         percent = {str(n): {p: stored(name, n, p, options.parts) for p in POLICIES} for n in sizes}

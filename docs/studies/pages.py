@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,3 +29,13 @@ def stored(page: Path) -> Numbers:
     """The numbers of a page."""
     found: Numbers = json.loads(page.with_suffix(".json").read_text())
     return found
+
+
+def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options of a script that may continue from the parts of an earlier run, and write its page."""
+    parser.add_argument("--parts", type=Path)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.parts is not None:
+        options.parts.mkdir(parents=True, exist_ok=True)
+    return options

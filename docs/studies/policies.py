@@ -44,7 +44,7 @@ from einturnip.tiling.search import successive_tilings
 from offload_policies import POLICIES, MemoryBudgets, place, place_trace
 from offload_policies.choose_offload import place_default
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
-from pages import Numbers, write
+from pages import Numbers, options_of, write
 
 FOLDER = Path(__file__).parent / "programs"
 PAGE = Path(__file__).with_suffix(".md")
@@ -275,13 +275,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
     parser.add_argument("--policies", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--parts", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = options_of(parser)
     machine = described(options.machine)
-    if options.parts is not None:
-        options.parts.mkdir(parents=True, exist_ok=True)
     parts = Parts(options.parts, time.monotonic() + options.seconds)
     try:
         found = {

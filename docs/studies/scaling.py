@@ -27,7 +27,7 @@ from einturnip.runtime.simulate.simulator import lanes_of, slots_of
 from einturnip.runtime.simulate.virtual_clock import run
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.movement import moved
-from pages import Numbers, write
+from pages import Numbers, options_of, write
 
 PAGE = Path(__file__).with_suffix(".md")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -124,12 +124,7 @@ def picture(numbers: Numbers) -> str:
 
 def main() -> None:
     """Simulate, print, store."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--parts", type=Path)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    if options.parts is not None:
-        options.parts.mkdir(parents=True, exist_ok=True)
+    options = options_of(argparse.ArgumentParser())
     found: Numbers = {name: {} for name in STUDIES}
     for sites in SITES:
         for name in STUDIES:

@@ -24,9 +24,10 @@ def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[
 
 
 def _tally(tally: SummarySink) -> str:
+    from einturnip.core.units import element_name
     from einturnip.report.summary import first_text
 
-    place = f"{tally.name}[{', '.join(map(str, tally.first_nan))}]" if tally.first_nan else ""
+    place = element_name(tally.name, tally.first_nan) if tally.first_nan else ""
     nan = f", {tally.nan:,} nan{first_text(place, tally.nan_causes)}" if tally.nan else ""
     if tally.low is None:
         return f"no numbers{nan}, checksum {tally.checksum}"

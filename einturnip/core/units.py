@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 
 from einturnip.core.errors import BindError
@@ -78,6 +79,11 @@ def format_size(nbytes: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: ``1 tile``, ``2,000 tiles``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def element_name(name: str, place: Sequence[int]) -> str:
+    """An element of a tensor as programs write it: ``y[12, 3]``; a scalar is its name."""
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
 def format_seconds(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.units import element_name
 from einturnip.devices.protocol import Device
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.region import Region as FusedRegion
@@ -87,7 +88,7 @@ class NumericEvents:
 
 def element(name: str, place: Sequence[int], value: object) -> str:
     """Return an element with its value, such as ``y[12] = nan``."""
-    return f"{name}[{', '.join(map(str, place))}] = {value}" if place else f"{name} = {value}"
+    return f"{element_name(name, place)} = {value}"
 
 
 def host_parts(result: Array) -> Iterable[Array]:

@@ -30,3 +30,16 @@ def calls_made(function: Callable[[], Any], interrupted_at: int = 0) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def interrupts(call: Callable[[], Any], times: int = 40) -> int:
+    """Interrupt a function at points spread over its run, after runs that plan and compile; count the interrupts."""
+    for _ in range(3):
+        points = calls_made(call)
+    interrupted = 0
+    for k in range(times):
+        try:
+            calls_made(call, 1 + k * points // times)
+        except KeyboardInterrupt:
+            interrupted += 1
+    return interrupted

@@ -17,7 +17,7 @@ from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host import compilation, parallel_kernels
 from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.host.row_dependencies import is_sequential, merged
-from tests.runtime.interrupting import calls_made
+from tests.runtime.interrupting import interrupts
 
 ARENA = "64MiB"
 pytest.importorskip("llvmlite")
@@ -176,15 +176,7 @@ def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
     compiled, given = et.compile(text), inputs(0)
     wanted = right(**given)
     call = partial(compiled, **given, arena=ARENA, workers=2)
-    for _ in range(3):  # the first ones plan and compile
-        points = calls_made(call)
-    interrupted = 0
-    for k in range(40):
-        try:
-            calls_made(call, 1 + k * points // 40)
-        except KeyboardInterrupt:
-            interrupted += 1
-    assert interrupted >= 20 and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+    assert interrupts(call) >= 20 and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
     assert not active_runs._active
 
 

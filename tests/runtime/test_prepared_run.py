@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.api import plan_cache, prepared_plan
 from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.host.row_dependencies import dependencies
-from tests.runtime.interrupting import calls_made
+from tests.runtime.interrupting import interrupts
 
 ARENA = "8MiB"
 
@@ -164,15 +164,7 @@ def test_an_interrupt_ends_the_run_and_the_next_one_is_sound(runs):
     program, given = et.compile(text), inputs(0)
     wanted = right(**given)
     call = partial(program, **given, arena=ARENA)
-    for _ in range(3):  # the first ones plan and compile
-        points = calls_made(call)
-    interrupted = 0
-    for k in range(40):
-        try:
-            calls_made(call, 1 + k * points // 40)
-        except KeyboardInterrupt:
-            interrupted += 1
-    assert interrupted >= 20 and (program(**given, arena=ARENA)["Z"] == wanted).all()
+    assert interrupts(call) >= 20 and (program(**given, arena=ARENA)["Z"] == wanted).all()
 
 
 def test_threads_share_a_plan(runs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from einturnip.core.errors import OutOfRange
+from einturnip.core.units import element_name
 from einturnip.eingraph.types import EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Key
 from einturnip.ir.region import Region
@@ -69,5 +70,4 @@ def _elements(
         name = nodes[operands[slot]].name if operands[slot] != SAME_REGION else "."
         ranges = einsum.operand_box(slot, box)
         if "." not in name and all(first >= 0 and stop == first + 1 for first, stop in ranges):
-            place = ", ".join(str(first) for first, _ in ranges)
-            yield f"{name}[{place}]" if place else name
+            yield element_name(name, [first for first, _ in ranges])
