@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from einturnip.cost.kernel_work import KernelWork, contraction_work, multiplied_work, work_seconds
+from einturnip.cost.kernel_work import ArrayPass, KernelWork, contraction_work, multiplied_work, work_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_code_work import native_work
+from einturnip.cost.operations import kernel_flops
 from einturnip.cost.region_work import kernel_work
 from einturnip.cost.working_set import splits_aggregation
 from einturnip.ir.contraction import contraction
@@ -49,6 +50,9 @@ def kernel_seconds(
     spec = blas_spec(einsum, tuple(extents), mode)
     if spec is not None:
         return machine.op_latency + work_seconds(contraction_work(spec), machine)
+    if isinstance(einsum, Region) and mode == "combine":
+        added = ArrayPass("add.float32", 1, kernel_flops(einsum, tuple(extents), mode))
+        return machine.op_latency + work_seconds(KernelWork([added], turns={"call": 1}), machine)
     if machine.compiled and isinstance(einsum, Region) and machine_code(einsum, mode):
         kernel = compiled_region(einsum, tuple(extents), mode)
     else:

@@ -81,8 +81,7 @@ class KernelWork:
 def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
     """Return the work of a kernel that is not a region.
 
-    An unknown kernel counts its operations as additions. ``share``: share of the data-dependent points that fall into
-    the tile.
+    ``share``: share of the data-dependent points that fall into the tile.
     """
     match kernel:
         case BlockedKernel():
@@ -99,10 +98,9 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
             return simple_work(kernel.keys)
         case FillKernel():
             return KernelWork(turns={"call": 1})
-    if hasattr(kernel, "fallback"):  # machine code costs about as much as the NumPy operations it replaces
-        return simple_work(kernel.fallback, share)
-    flops = getattr(kernel, "flops", 0)
-    return KernelWork(passes=[ArrayPass("add.float32", 1, flops)], turns={"call": 1})
+    # Machine code costs about as much as the NumPy operations it replaces.
+    fallback = getattr(kernel, "fallback", None)
+    return KernelWork(turns={"call": 1}) if fallback is None else simple_work(fallback, share)
 
 
 class _Sections:

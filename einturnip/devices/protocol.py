@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.ir.region import Space
-from einturnip.kernels.select import Mode
+from einturnip.kernels.protocol import Mode
 
 Array = NDArray[Any]
 

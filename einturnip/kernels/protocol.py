@@ -112,10 +112,6 @@ class HostKernel(Protocol):
         adds floats has a table of partial sums (see ``llvm.partial_sums``) of up to a tenth of its rows.
         """
 
-    @property
-    def flops(self) -> int:
-        """Scalar operations of a call: 2 a point of a contraction, else the operators at unmasked points."""
-
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """Prepare the call with these arguments; neither reads nor writes the tiles."""
 
@@ -148,11 +144,6 @@ class MachineCode(PreparableKernel):
     def workspace_nbytes(self) -> int:
         """Bytes of workspace that the fallback needs; machine code needs none."""
         return self.fallback.workspace_nbytes
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations of a call."""
-        return self.fallback.flops
 
 
 def address_of(tensor: Array) -> int:

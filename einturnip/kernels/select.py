@@ -186,12 +186,6 @@ def blas_spec(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> 
     return spec if spec is not None and uses_blas(spec) else None
 
 
-def kernel_flops(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
-    """Return the scalar operations of a tile's kernel."""
-    spec = blas_spec(einsum, extents, mode)
-    return compile_kernel(einsum, extents, mode).flops if spec is None else spec.flops
-
-
 def workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
     """Return the workspace of a tile's kernel; for a product without machine code, which may take more."""
     spec = blas_spec(einsum, extents, mode)

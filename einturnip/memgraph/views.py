@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.dtypes import DType
 from einturnip.ir.region import Space
-from einturnip.kernels.protocol import CallArguments
-from einturnip.kernels.select import Mode
+from einturnip.kernels.protocol import CallArguments, Mode
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value, ValueKind

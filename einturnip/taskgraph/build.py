@@ -18,7 +18,7 @@ from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPi
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
 from einturnip.kernels.mask import LabelMask
-from einturnip.kernels.select import Mode
+from einturnip.kernels.protocol import Mode
 from einturnip.taskgraph.accumulate import Accumulators, max_additions, tiles_of_group
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from einturnip.cost.machine import Machine
+from einturnip.cost.operations import kernel_flops
 from einturnip.devices.registry import kind_of
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.select import Mode, compile_kernel, kernel_flops
+from einturnip.kernels.mask import LabelMask
+from einturnip.kernels.protocol import Mode
 from einturnip.tiling.types import Partitioning
 
 Costs = tuple[int, float, int]
@@ -20,6 +22,7 @@ class KernelCosts:
         self._device = kind_of(machine.compute)
         self._known: dict[tuple[object, ...], Costs] = {}
         self._tiles: dict[tuple[object, ...], Costs] = {}
+        self._masks: dict[int, LabelMask] = {}
         self._ragged: dict[int, list[tuple[int, int]]] = {}
 
     def of_tile(self, node: int, e: Space, mode: Mode, part: Partitioning, key: tuple[int, ...]) -> Costs:
@@ -42,14 +45,14 @@ class KernelCosts:
         found = self._known.get((id(e), mode, extents))
         if found is not None:
             return found
-        if not isinstance(e, Region):
+        if not isinstance(e, Region) or mode == "combine":
             return self._priced((id(e), mode, extents), e, mode, box)
-        from einturnip.kernels.fused.region_kernel import RegionKernel
-
-        kernel = compile_kernel(e, extents, mode)
-        if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
+        mask = self._masks.get(id(e))
+        if mask is None:
+            mask = self._masks[id(e)] = LabelMask(e)
+        if not mask.conditions:
             return self._priced((id(e), mode, extents), e, mode, box)
-        condition_values = kernel.mask.evaluate(box)
+        condition_values = mask.evaluate(box)
         if None in condition_values:  # the mask's edge crosses the tile, so the cost depends on its place
             return self._priced((id(e), mode, box), e, mode, box)
         return self._priced((id(e), mode, extents, condition_values), e, mode, box)

@@ -13,7 +13,7 @@ from einturnip.devices.kind import DeviceChoice, DeviceKind
 if TYPE_CHECKING:
     from einturnip.devices.protocol import Device
     from einturnip.ir.region import Space
-    from einturnip.kernels.select import Mode
+    from einturnip.kernels.protocol import Mode
 
 DEFAULT_FRACTION = 0.9
 """Fraction of a GPU's free memory for a run without a stated budget; the CUDA context and modules need the rest."""

@@ -52,7 +52,6 @@ class RegionCombiner(PreparableKernel):
     ) -> None:
         self.region, self.ranges, self.places = region, state_ranges(region), _Places()
         components = region.components(extents)
-        self.flops = sum(math.prod(shape) for shape, _ in components)
         self.empty = any(0 in shape for shape, _ in components)
         self.extrema, self.means = {r.of for r in region.rescales}, {s.of for s in region.shifts}
         rescaled = {r.step for r in region.rescales}

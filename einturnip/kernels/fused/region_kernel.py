@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import region_product
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.fused.block_iterator import BlockIterator, Box
-from einturnip.kernels.fused.build import BlockProgramBuilder, Compile, required_steps
+from einturnip.kernels.fused.build import BlockProgramBuilder, Compile
 from einturnip.kernels.fused.combine import RegionCombiner
 from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState, state_levels
 from einturnip.kernels.fused.program import BlockContext, BlockProgram, ComputeStep, FoldStep
@@ -141,10 +138,6 @@ class RegionKernel(PreparableKernel):
         largest = max([0, *(p.scratch_nbytes for p in first if p is not None)])
         self.scratch_nbytes = rounded(largest + min(largest, _SPARE_NBYTES))
         self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
-        folded = [k for k in range(len(region.steps)) if k in required_steps(region, region.carried)]
-        counted = range(len(region.steps)) if mode == "full" else folded
-        counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finalize" else counted
-        self.flops = sum(step_flops(region, k, extents) for k in counted)
         self.states = state_ranges(region)
         self.iterator = BlockIterator(region, self.blocks, self.mask)
         self.identities = [
@@ -352,13 +345,3 @@ def _identities(einsum: Einsum) -> tuple[Array, ...]:
     aggregation = einsum.aggregation
     assert aggregation is not None
     return tuple(number(v, d) for v, d in zip(aggregation.identity, aggregation.state, strict=True))
-
-
-def step_flops(region: Region, k: int, extents: Sequence[int]) -> int:
-    """Return a step's scalar operations: 2 a point of a contraction, else its operators and fold."""
-    e = region.steps[k].einsum
-    keyed = {key.label for key in e.keys}
-    points = math.prod(extents[p] for q, p in enumerate(region.steps[k].labels) if q not in keyed)
-    if contraction(e) is not None and e.join.dtype.is_inexact:
-        return 2 * points
-    return max(1, sum(isinstance(x, ScalarCall) for x in walk(e.join)) + (e.aggregation is not None)) * points

@@ -39,7 +39,6 @@ class BlockedKernel(PreparableKernel):
     out_accesses: tuple[Access, ...]
     whole: bool
     workspace_nbytes: int
-    flops: int
     cleared: tuple[Array, ...] = ()
     carries: tuple[tuple[tuple[PrimitiveStep, ...], tuple[PrimitiveStep, ...]], ...] = ()
     tables_nbytes: int = 0
@@ -57,7 +56,6 @@ def blocked(
     accesses: Sequence[Access],
     out_accesses: Sequence[Access],
     whole: bool,
-    flops: int,
     cleared: Sequence[Array] = (),
 ) -> BlockedKernel:
     """Freeze the state of an assembler into a kernel."""
@@ -74,7 +72,6 @@ def blocked(
         out_accesses=tuple(out_accesses),
         whole=whole,
         workspace_nbytes=nbytes,
-        flops=flops,
         cleared=tuple(cleared),
         carries=tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
         tables_nbytes=assembler.tables_nbytes,

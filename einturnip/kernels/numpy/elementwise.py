@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.fold import finalized
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.expr.space import BLOCK_POINTS, cut
 from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.join import JoinBuilder, free_extents, keyed_space
+from einturnip.kernels.numpy.join import JoinBuilder, keyed_space
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
 _MIN_POINTS, _TINY_POINTS = 1024, 8192
@@ -33,7 +32,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKern
     join = JoinBuilder(assembler, einsum, extents)
     store(assembler, join.graph, join.value(einsum.join), tuple(range(einsum.n_out)), None)
     outs = (tuple(range(einsum.n_out)),)
-    return blocked(assembler, einsum.accesses, outs, True, join_flops(einsum, extents))
+    return blocked(assembler, einsum.accesses, outs, True)
 
 
 def compile_finalize(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
@@ -48,7 +47,7 @@ def compile_finalize(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
             for i, dtype in enumerate(einsum.state_dtypes)
         ]
         store(assembler, graph, finalized(graph, einsum, state), labels, None)
-        return blocked(assembler, (labels,) * len(state), (labels,), True, math.prod(shape))
+        return blocked(assembler, (labels,) * len(state), (labels,), True)
 
     return limit_to_cache(build, math.prod(shape))
 
@@ -85,9 +84,3 @@ def store(assembler: Assembler, graph: PrimitiveGraph, root: int, labels: tuple[
     if graph[root].labels == frozenset(labels) and assembler.redirect(made, out):
         return
     assembler.step(assembler.registers[out].level if section is None else section, copy, (made,), out)
-
-
-def join_flops(einsum: Einsum, extents: tuple[int, ...]) -> int:
-    """Return one operation for each operator of the join, and one for the fold, at every selected point."""
-    operators = sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + (einsum.aggregation is not None)
-    return max(1, operators) * math.prod(free_extents(einsum, extents))

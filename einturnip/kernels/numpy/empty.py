@@ -22,7 +22,6 @@ class FillKernel(PreparableKernel):
     always: bool
     status: int = 0
     workspace_nbytes: int = 0
-    flops: int = 0
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel. An accumulation that is not the first leaves the state unchanged."""

@@ -14,7 +14,7 @@ from einturnip.kernels.expr.assemble import Assembler, reachable_nodes
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import TileView
 from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import join_flops, limit_to_cache, store
+from einturnip.kernels.numpy.elementwise import limit_to_cache, store
 from einturnip.kernels.numpy.indexed_load import RowLoad
 from einturnip.kernels.numpy.join import JoinBuilder, keyed_space
 
@@ -66,7 +66,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKern
         store(assembler, join.graph, value, out, None)
     else:
         _pick(assembler, join, hit, value, assembler.external("out", 0, einsum.dtype.numpy, out))
-    return blocked(assembler, einsum.accesses, (out,), hit is None, join_flops(einsum, extents))
+    return blocked(assembler, einsum.accesses, (out,), hit is None)
 
 
 def _pick(assembler: Assembler, join: JoinBuilder, hit: int, value: int, state: int) -> None:

@@ -17,7 +17,7 @@ from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array, copy, reduction
 from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
 from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import compile_finalize, join_flops, limit_to_cache
+from einturnip.kernels.numpy.elementwise import compile_finalize, limit_to_cache
 from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
 from einturnip.kernels.numpy.gather_row import compile_pick
 from einturnip.kernels.numpy.join import JoinBuilder, free_extents, key_labels, loop_accesses
@@ -40,11 +40,6 @@ class FinalizedKernel(PreparableKernel):
     def workspace_nbytes(self) -> int:
         """Bytes of the state, and of the larger of the two kernels' workspaces."""
         return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finalize.workspace_nbytes)
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations of both kernels."""
-        return self.fold.flops + self.finalize.flops
 
     def _sizes(self) -> list[int]:
         shape, dtypes = self.state
@@ -69,7 +64,6 @@ class CheckedKernel(PreparableKernel):
 
     keys: BlockedKernel
     fill: FillKernel
-    flops: int = 0
 
     @property
     def workspace_nbytes(self) -> int:
@@ -120,7 +114,7 @@ def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
         assembler = Assembler(cut(order, seen, einsum.n_out, points))
         join = JoinBuilder(assembler, einsum, extents)
         assembler.emit(join.graph, [join.key(k.label) for k in einsum.keys])
-        return blocked(assembler, einsum.accesses, (), True, 0)
+        return blocked(assembler, einsum.accesses, (), True)
 
     return limit_to_cache(build, math.prod(seen))
 
@@ -182,7 +176,7 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
         if table:
             assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
     cleared = [number(v, d) for v, d in zip(aggregation.identity, dtypes, strict=True)]
-    return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
+    return blocked(assembler, einsum.accesses, (), whole, cleared)
 
 
 def _table(

@@ -13,7 +13,7 @@ from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.expr.space import cut
 from einturnip.kernels.numpy.blocked import BLOCKS_IN_SEQUENCE, BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import join_flops, limit_to_cache, store
+from einturnip.kernels.numpy.elementwise import limit_to_cache, store
 from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
 
@@ -36,7 +36,7 @@ def compile_combine(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
             assembler.step(assembler.fresh, copy, (one,), register)
         combine(assembler, assembler.fresh + 1, einsum, state, part)
         accesses = (labels,) * len(state)
-        return blocked(assembler, accesses, accesses, False, math.prod(shape))
+        return blocked(assembler, accesses, accesses, False)
 
     return limit_to_cache(build, math.prod(shape))
 
@@ -65,7 +65,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
         nodes = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]
         store(assembler, graph, finalized(graph, einsum, nodes), out, assembler.fresh + 2)
     outs = (out,) * (1 if whole else len(state))
-    return blocked(assembler, einsum.accesses, outs, whole, join_flops(einsum, extents))
+    return blocked(assembler, einsum.accesses, outs, whole)
 
 
 def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
