@@ -20,6 +20,7 @@ from einturnip.tiling.price import TilingPrices, coarsest_is_best
 from einturnip.tiling.refine import blocked_classes, fit_capacity, improved
 from einturnip.tiling.search import Tiling, thinner
 from einturnip.tuning.search import (
+    COLD_READ_WEIGHT,
     CROWDING,
     EXCESS_STEP,
     FEW_READS,
@@ -111,6 +112,18 @@ class TilingCandidates:
     def min_moved_nbytes(self) -> float:
         """Bytes moved by a plan that moves each byte of the files once."""
         return sum(self.traffic.blocked_nbytes(UNLIMITED_NBYTES))
+
+    @property
+    def classes(self) -> int:
+        """Equivalence classes of einsums, whose kernels are priced for each plan."""
+        return len(self.graph.groups)
+
+    def min_cost(self, tiling: Tiling) -> float:
+        """Return a lower bound of the cost of a tiling's plan by formula: its kernels, and bytes moved once."""
+        read, written = self.traffic.blocked_nbytes(UNLIMITED_NBYTES)
+        bandwidth = self.prices.machine.read_bandwidth
+        seconds = max(self.prices.computing_seconds(tiling.tiles), read / bandwidth)
+        return seconds + COLD_READ_WEIGHT * (read + written) / bandwidth
 
     def limited_to(self, capacity: int) -> TilingCandidates:
         """Return the candidates for an arena of at most ``capacity`` bytes."""

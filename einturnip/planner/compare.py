@@ -20,9 +20,12 @@ from einturnip.planner.ranking import byte_cost_seconds, comparison_budget, min_
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.search import Tiling
+from einturnip.tuning.memory import OPS_PER_TASK
 from einturnip.tuning.search import (
     ALWAYS_COMPARED,
+    CLASS_OPS,
     COLD_READ_WEIGHT,
+    FREE_OPS,
     HIDDEN_BYTE_PRICE,
     MAX_CAPACITIES_WORSE,
     MAX_COST_NEAR,
@@ -90,28 +93,56 @@ class FoundPlan:
 class _Comparison:
     """The plans made so far: the best of all, and the best of those near the I/O bound.
 
-    It also counts the ops of the plans made, which limit the time spent on comparison.
+    It also counts the time spent on making plans, in ops: each plan costs its ops, and CLASS_OPS for each of the
+    ``classes`` of einsums, whose kernels are priced. ``min_cost``: lower bound of a tiling's cost, by formula.
+    ``rival``: the plan of another variant, which must be beaten.
     """
 
-    def __init__(self, lower: Lower, machine: Machine, is_near: Callable[[FoundPlan], bool]) -> None:
+    def __init__(
+        self,
+        lower: Lower,
+        machine: Machine,
+        is_near: Callable[[FoundPlan], bool],
+        classes: int = 0,
+        min_cost: Callable[[Tiling], float] = lambda _: 0.0,
+        rival: Rival | None = None,
+    ) -> None:
         self._lower, self._machine, self._near_bound_nbytes = lower, machine, is_near
+        self._pricing, self._min_cost = CLASS_OPS * classes, min_cost
         self.best: FoundPlan | None = None
         self.near_bound: FoundPlan | None = None
-        self._made = self._calls = 0
+        self._rival = rival
+        self._spent = self._made = self._calls = 0
 
     def affords(self, tiling: Tiling, share: float) -> bool:
-        """Return whether another plan can be made in the time allowed; the first is always made."""
-        if self.best is None:
+        """Return whether another plan can be made in the time allowed; the first is always made.
+
+        Beyond FREE_OPS, the time spent must not exceed what the plan could save.
+        """
+        rival = self._to_beat
+        if rival is None:
             return True
-        limit = comparison_budget(self.best.seconds)
-        return self._made + tiling.kernel_calls * self._made / max(1, self._calls) <= share * limit
+        ops = tiling.kernel_calls * (self._made / self._calls if self._calls else OPS_PER_TASK)
+        spent = self._spent + self._pricing + ops
+        if spent > (1.0 if self.best is None else share) * comparison_budget(rival.seconds):
+            return False
+        return spent <= FREE_OPS or (spent - FREE_OPS) * OP_SECONDS <= rival.cost - self._min_cost(tiling)
+
+    @property
+    def _to_beat(self) -> Rival | None:
+        """The best plan so far, of this or another variant."""
+        if self.best is None:
+            return self._rival
+        own = Rival(self.best.seconds, self.best.cost)
+        return own if self._rival is None else min(own, self._rival, key=lambda rival: rival.cost)
 
     def make(self, tiling: Tiling, bound: int | None = None) -> bool:
         """Make the plan of a tiling, in ``bound`` bytes if given; return whether it is the best so far."""
-        rival = None if self.best is None else Rival(self.best.seconds, self.best.cost)
-        memgraph = self._lower(tiling, bound, rival)
+        memgraph = self._lower(tiling, bound, self._to_beat)
+        self._spent += self._pricing
         if memgraph is None:
             return False
+        self._spent += len(memgraph)
         self._made += len(memgraph)
         self._calls += tiling.kernel_calls
         found = _found(tiling, memgraph, self._machine)
@@ -123,18 +154,30 @@ class _Comparison:
         return before is None or found.seconds < MIN_IMPROVEMENT * before.seconds
 
 
-def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> FoundPlan | None:
+def best_plan(
+    candidates: TilingCandidates, lower: Lower, machine: Machine, rival: Rival | None = None
+) -> FoundPlan | None:
     """Return the plan predicted to be best.
 
-    If none of the compared tilings fits, return the first finer one that does; None if there is none.
+    If none of the compared tilings fits, return the first finer one that does; None if there is none. With a ``rival``,
+    return None if no plan was found that could be better.
     """
     for tiling in candidates.coarsest_if_best(machine):
-        memgraph = lower(tiling, None, None)
+        memgraph = lower(tiling, None, rival)
         if memgraph is not None:
             return _found(tiling, memgraph, machine)
-    plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
+    plans = _Comparison(
+        lower, machine, lambda found: _is_near(found, candidates), candidates.classes, candidates.min_cost, rival
+    )
     try:
-        return _best_of_several(plans, candidates, lower, machine)
+        compared = candidates.to_compare()
+        found = _best_of_several(plans, candidates, compared, machine)
+        if found is not None:
+            return _near_bound(found, plans.near_bound, candidates, lower, machine)
+        if rival is not None:
+            return None
+        finer = ((tiling, lower(tiling, None, None)) for tiling in candidates.finer_than(compared))
+        return next((_found(tiling, made, machine) for tiling, made in finer if made is not None), None)
     except NeedsMore:
         if plans.best is None:
             raise
@@ -142,9 +185,8 @@ def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> F
 
 
 def _best_of_several(
-    plans: _Comparison, candidates: TilingCandidates, lower: Lower, machine: Machine
+    plans: _Comparison, candidates: TilingCandidates, compared: list[Tiling], machine: Machine
 ) -> FoundPlan | None:
-    compared = candidates.to_compare()
     worse, share = 0, SHARE_BLOCKED if candidates.blocked else SHARE_GIVEN
     for tiling in sorted(compared, key=lambda c: c.kernel_calls):  # plans that are made fast come first
         best = plans.best
@@ -163,9 +205,7 @@ def _best_of_several(
         for tiling in candidates.roomy_alternatives():
             if plans.affords(tiling, 1.0) and _promising(tiling, plans.best, candidates):
                 plans.make(tiling)
-        return _near_bound(plans.best, plans.near_bound, candidates, lower, machine)
-    finer = ((tiling, lower(tiling, None, None)) for tiling in candidates.finer_than(compared))
-    return next((_found(tiling, made, machine) for tiling, made in finer if made is not None), None)
+    return plans.best
 
 
 def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machine: Machine) -> None:
@@ -185,6 +225,8 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
         return worth and plans.affords(tiling, 1.0) and plans.make(tiling, capacity_tried)
 
     def any_better(capacity_tried: int) -> bool:
+        if not plans.affords(start.tiling, 1.0):
+            return False
         tilings = dict.fromkeys((start.tiling, *candidates.limited_to(capacity_tried).by_price()[:MAX_PER_CAPACITY]))
         return any([better(tiling, capacity_tried) for tiling in tilings])
 

@@ -25,6 +25,7 @@ from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
 
 if TYPE_CHECKING:
+    from einturnip.planner.compare import Rival
     from einturnip.tiling.equivalence import EquivalenceClasses
     from einturnip.tiling.search import Tiling
 
@@ -77,8 +78,8 @@ class GraphRequest:
 
     ``layouts``: layouts of stored tensors by node; ``readable``: outputs that can be read back. ``ordered``: states are
     summed in one order, whatever the walk. ``choose``: replaces the search for a tiling. ``max_price``: if by formula
-    all tilings take more seconds, none is lowered. ``max_arena``: limit of the arena; 0 requests the plan with minimum
-    memory.
+    all tilings take more seconds, none is lowered. ``rival``: a plan of another variant; worse ones are not made.
+    ``max_arena``: limit of the arena; 0 requests the plan with minimum memory.
     """
 
     graph: EinGraph
@@ -90,6 +91,7 @@ class GraphRequest:
     devices: int = 1
     choose: Choose | None = None
     max_price: float = math.inf
+    rival: Rival | None = None
     max_arena: int | None = None
 
 

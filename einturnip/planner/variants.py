@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError, NeedsMore
 from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
+from einturnip.cost.machine import Machine
 from einturnip.devices.registry import kind_of
 from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
@@ -25,10 +27,11 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import Budget, excess_nbytes
 from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.canonical import canonical_graph
-from einturnip.planner.compare import best_plan
+from einturnip.planner.compare import Rival, best_plan
 from einturnip.planner.feasible import is_feasible, require_in_time, require_storable
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import SEARCHED_BY, min_seconds, predict, ranking_key
+from einturnip.planner.ranking import byte_cost_seconds
 from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
@@ -41,10 +44,13 @@ from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.memory import FIT_MARGIN, LARGE_PLAN, RESIDENT_NOISE_NBYTES
 from einturnip.tuning.search import (
+    FREE_OPS,
     MAX_CALLS,
     MAX_DEVICES_COMPARED,
     MAX_GROUPS_BLOCKED,
     MAX_ORDERED_NODES,
+    NODE_OPS,
+    OP_SECONDS,
     SIMILAR_TIME,
     SMALLEST_LIMIT,
     TOO_EXPENSIVE,
@@ -69,7 +75,7 @@ class LoweredPlan:
 
 
 class TooExpensive(Exception):
-    """By formula, every plan of the graph costs more than the given limit."""
+    """Every plan of the graph costs more than the given limit, or than the rival."""
 
 
 def plan(request: GraphRequest) -> LoweredPlan:
@@ -77,7 +83,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
 
     Raises:
         CapacityError: none fits; ``needed`` is the minimum budget of the kind given.
-        TooExpensive: every tiling costs more than ``max_price`` by formula, so that none was lowered.
+        TooExpensive: every tiling costs more than ``max_price`` by formula, or more than the rival.
     """
     graph, machine, layouts, choose = request.graph, request.machine, request.layouts, request.choose
     classes = label_classes(graph)
@@ -106,9 +112,11 @@ def plan(request: GraphRequest) -> LoweredPlan:
         if request.devices > MAX_DEVICES_COMPARED:
             found = next((memgraph for memgraph in map(lowering.lower, cheapest) if memgraph is not None), None)
         else:
-            best = best_plan(candidates, lowering.lower, machine)
+            best = best_plan(candidates, lowering.lower, machine, request.rival)
             if best is not None:
                 found, seconds = best.memgraph, best.seconds
+            elif request.rival is not None:
+                raise TooExpensive
         del candidates, prices
     if found is None:
         needed, found = lowering.min_budget(tilings.all())
@@ -137,13 +145,24 @@ class PlannedVariant:
     limit: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Variants:
     """The rewritten program, unfused and fused, for a limit of intermediates in bytes, if any."""
 
     unfused: EinGraph
     fused: EinGraph
     limit: int | None
+    machine: Machine
+
+    @cached_property
+    def computing(self) -> float:
+        """Seconds in the kernels of the unfused program, by formula; no plan of it takes less."""
+        return min_seconds(self.unfused, self.machine)
+
+    @cached_property
+    def computing_fused(self) -> float:
+        """The same of the fused program."""
+        return self.computing if self.fused is self.unfused else min_seconds(self.fused, self.machine)
 
 
 def best_variant(request: PlanRequest) -> PlannedVariant:
@@ -182,13 +201,27 @@ def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
         within = _fused_or_not(request, variants)
     except CapacityError as error:
         refused = error
+    computing = min(unlimited.computing, unlimited.computing_fused)
+    if within is not None and not _worth_planning(unlimited.fused, within.prediction.seconds - computing):
+        return within
     # Fewer operations may be worth an intermediate larger than the memory, whose tiles are spilled and reloaded.
-    max_price = math.inf if within is None else TOO_EXPENSIVE * within.lowered.price
-    try:
-        other = _fused_or_not(request, unlimited, max_price)
-    except (CapacityError, TooExpensive):
-        other = None
+    max_price, other = math.inf if within is None else TOO_EXPENSIVE * within.lowered.price, None
+    with suppress(CapacityError, TooExpensive):
+        other = _fused_or_not(request, unlimited, max_price, within)
     return _faster_of(within, other, refused)
+
+
+def _worth_planning(graph: EinGraph, saved: float) -> bool:
+    """Return whether a variant is small, or planning it takes less than the ``saved`` seconds."""
+    return saved > 0 and OP_SECONDS * (NODE_OPS * len(graph.nodes) - FREE_OPS) <= saved
+
+
+def _rival(found: PlannedVariant | None, machine: Machine) -> Rival | None:
+    """Return the plan of a variant as the one to beat."""
+    if found is None:
+        return None
+    made = found.prediction
+    return Rival(made.seconds, made.seconds + byte_cost_seconds(made.link_bytes, machine))
 
 
 def _smaller_refusal(one: CapacityError, other: CapacityError) -> CapacityError:
@@ -219,7 +252,7 @@ def _variants(request: PlanRequest, limit: int | None) -> Variants:
     rows = kind_of(machine.compute).on_host
     fused = fuse(unfused, EinsumInterner(), limit, rows=rows) if options.fuse else unfused
     require_storable(fused, machine, options)
-    return Variants(unfused, fused, limit)
+    return Variants(unfused, fused, limit, machine)
 
 
 def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -> PlannedVariant:
@@ -245,25 +278,34 @@ def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -
     raise refused
 
 
-def _fused_or_not(request: PlanRequest, variants: Variants, max_price: float = math.inf) -> PlannedVariant:
+def _fused_or_not(
+    request: PlanRequest, variants: Variants, max_price: float = math.inf, rival: PlannedVariant | None = None
+) -> PlannedVariant:
     """Return the plan of the fused graph, or of the unfused one if that is better or alone fits.
 
     The unfused plan is not made if it could hardly win: planning tensors that fusion avoids, and that would not fit,
     takes time and memory. Nor is the fused plan made if the unfused one takes less time than the fused kernels alone.
     """
     fused, unfused, limit, machine = variants.fused, variants.unfused, variants.limit, request.machine
-    unfused_request = replace(request.of_graph(unfused), max_price=max_price)
+    unfused_request = replace(request.of_graph(unfused), max_price=max_price, rival=_rival(rival, machine))
     if fused is unfused:
         return plan_variant(request, unfused_request, limit)
-    computing, computing_fused = min_seconds(unfused, machine), min_seconds(fused, machine)
+    computing, computing_fused = variants.computing, variants.computing_fused
     other, unfused_first = None, computing_fused > WORTH_COMPARING * computing
     if unfused_first:
         with suppress(CapacityError, TooExpensive):
             other = plan_variant(request, unfused_request, limit)
-            if other.prediction.seconds <= computing_fused + len(fused.nodes) * machine.op_latency / machine.workers:
+            dispatching = len(fused.nodes) * machine.op_latency / machine.workers
+            if not _worth_planning(fused, other.prediction.seconds - computing_fused - dispatching):
                 return other
     try:
-        found = plan_variant(request, replace(request.of_graph(fused), max_price=max_price), limit)
+        found = plan_variant(
+            request, replace(request.of_graph(fused), max_price=max_price, rival=_rival(other or rival, machine)), limit
+        )
+    except TooExpensive:
+        if other is None:
+            raise
+        return other
     except CapacityError as fused_refusal:
         if other is not None:
             return other
@@ -273,13 +315,14 @@ def _fused_or_not(request: PlanRequest, variants: Variants, max_price: float = m
             raise _smaller_refusal(error, fused_refusal) from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
-    if found.prediction.seconds <= margin * computing:
+    if not _worth_planning(unfused, found.prediction.seconds - margin * computing):
         return found
     if not unfused_first:
         slower = computing_fused > SIMILAR_TIME * computing
         try:
             price = math.inf if slower else TOO_EXPENSIVE * found.lowered.price
-            other = plan_variant(request, replace(unfused_request, max_price=price), limit)
+            other_request = replace(unfused_request, max_price=price, rival=_rival(found, machine))
+            other = plan_variant(request, other_request, limit)
         except (CapacityError, TooExpensive):
             return found
     return found if other is None else _faster_of(found, other, None)

@@ -50,6 +50,11 @@ class BestBlock(NamedTuple):
 
 def choose_block(group: EquivalenceClass, part: Partitioning, capacity: int) -> tuple[IoBlock, float]:
     """Return the block that reads the fewest bytes among those that fit, and those bytes."""
+    e = group.einsum
+    if max(part.counts, default=1) == 1:  # one kernel makes all of the output
+        return IoBlock((1,) * e.n_out, None, False, 0), sum(
+            float(operand_nbytes(e, s, e.bounds)) for s in range(len(e.accesses))
+        )
     return BlockTable(group, part).best(capacity)
 
 

@@ -75,6 +75,10 @@ class TilingPrices:
         moving = nbytes / machine.read_bandwidth
         return max(computing, moving + reading) + COLD_READ_WEIGHT * moving
 
+    def computing_seconds(self, tiles: Sequence[int]) -> float:
+        """Return the seconds in kernels, evenly shared among workers."""
+        return sum(self.candidate(n, tiles).seconds for n in range(len(self.graph.groups))) / self.machine.workers
+
     def read_nbytes(self, tiles: Sequence[int], capacity: int) -> float:
         """Return the bytes read from files, repeated as often as blocks of ``capacity`` require."""
         candidates = [(len(group.nodes), self.candidate(n, tiles)) for n, group in enumerate(self.graph.groups)]

@@ -236,6 +236,14 @@ nearly full rate. Measured: rates of products in Machine.products."""
 # Planner: which plans are made and compared
 OP_SECONDS = 7e-5
 """[seconds] Planning of one op: tasks, placement, simulation. Chosen."""
+CLASS_OPS = 7
+"""[ops] Pricing the kernels of one einsum takes as long as planning this many ops. Measured: 0.4 to 0.7 ms in networks
+of 119 to 399 tensors."""
+NODE_OPS = 30
+"""[ops] Planning a variant takes as long as planning this many ops for each of its nodes: tilings are proposed and
+priced. Measured: 2 ms in networks of 119 to 399 tensors."""
+FREE_OPS = 3000
+"""[ops] Ops of plans that are made even if nothing can be saved: the prediction errs. Chosen."""
 OPS_COMPARED = 6000
 """[ops] Ops of plans that are made for comparison. Limit: the search's time."""
 OPS_COMPARED_PER_SECOND = 6000

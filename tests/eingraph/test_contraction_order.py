@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import random
 from math import prod
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opt_einsum.paths import greedy
 
+from einturnip.eingraph.rewrite import contraction_tree
 from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, order_key, work
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
+from einturnip.eingraph.rewrite.optimal_order import best
 
 Labels = frozenset[int]
 
@@ -85,6 +89,22 @@ def test_parts_in_their_best_order_never_make_an_order_worse(
     assert _flops(made, factors, out, sizes) <= _flops(in_turn, factors, out, sizes)
     again = improve_order(made, factors, out, sizes, None, 1000)
     assert _flops(again, factors, out, sizes) == _flops(made, factors, out, sizes)
+
+
+def test_no_group_of_parts_is_searched_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes over the tree go on until none improves; most groups are the same in the next pass."""
+    searched = list[tuple[Labels, ...]]()
+
+    def noted(parts: list[Labels], *rest: Any) -> Any:
+        searched.append(tuple(parts))
+        return best(parts, *rest)
+
+    monkeypatch.setattr(contraction_tree, "best", noted)
+    factors = [frozenset({k, k + 1}) for k in range(40)]
+    in_turn = tuple((0, 39 - k) for k in range(39))
+    sizes = {k: 2 + k % 3 for k in range(41)}
+    improve_order(in_turn, factors, frozenset({0, 40}), sizes, None, 10_000)
+    assert len(searched) == len(set(searched)) > 40
 
 
 def test_products_of_thousands_of_factors_have_an_order_within_a_limit_too() -> None:

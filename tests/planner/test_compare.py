@@ -26,7 +26,7 @@ from einturnip.taskgraph.multi_program import join
 from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.search import Tiling, successive_tilings
-from einturnip.tuning.search import OP_SECONDS
+from einturnip.tuning.search import CLASS_OPS, FREE_OPS, OP_SECONDS
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -186,6 +186,44 @@ def test_plans_are_compared_for_a_small_part_of_a_run(seconds: float, monkeypatc
     assert ops > 0 and ops * OP_SECONDS <= 1.7 + 0.03 * seconds
 
 
+def plans_made(monkeypatch: pytest.MonkeyPatch, classes: int, min_cost: float, rival: Rival | None = None) -> int:
+    """How many plans of ten ops, predicted at 0.1 s, are made of up to 1000."""
+    monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
+
+    class Ten(Placed):
+        def __len__(self) -> int:
+            return 10
+
+    def lower_ten(tiling: Tiling, bound: int | None, beaten: Rival | None) -> Placed | None:
+        return None if beaten is not None and beaten.seconds < 0.1 else Ten(0.1, 0)
+
+    compared = _Comparison(lower_ten, MACHINE, lambda _: False, classes, lambda _: min_cost, rival)  # type: ignore[arg-type]
+    made = 0
+    while made < 1000 and compared.affords(Tiling((), 0, 10), 1.0):
+        compared.make(Tiling((), 0, 10))
+        made += 1
+    return made
+
+
+def test_pricing_many_kernels_counts_as_planning_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (plans_made(monkeypatch, classes, 0.0) for classes in (1, 400))
+    assert many <= 1 + FREE_OPS // (CLASS_OPS * 400) < few
+
+
+def test_plans_that_can_save_nothing_are_made_in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FREE_OPS are for errors of the formula; beyond, the time spent must be saved."""
+    spare, tight = (plans_made(monkeypatch, 1, min_cost) for min_cost in (0.0, 0.1))
+    each = 10 + CLASS_OPS
+    assert tight == FREE_OPS // each
+    assert spare == int((FREE_OPS + 0.1 / OP_SECONDS) // each)
+
+
+def test_a_variant_that_loses_every_comparison_ends_in_the_time_of_one_that_wins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert plans_made(monkeypatch, 100, 0.0, Rival(0.05, 0.05)) <= 1 + FREE_OPS // (CLASS_OPS * 100)
+
+
 def test_a_long_plan_recomputes_values_even_if_few_like_it_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     class Spilling(Placed):
         spill_nbytes = 1
@@ -230,6 +268,10 @@ class Two:
 
     blocked = True
     min_moved_nbytes = 0
+    classes = 1
+
+    def min_cost(self, _: Tiling) -> float:
+        return 0.0
 
     def __init__(self, prices: dict[Tiling, float]) -> None:
         self.prices = prices

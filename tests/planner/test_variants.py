@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,13 @@ from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
 from einturnip.devices.cpu import ON_CPU
-from einturnip.eingraph.types import EinGraph
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.ir.dtypes import F64
 from einturnip.planner import variants
 from einturnip.planner.budget import Budget
+from einturnip.planner.compare import Rival
 from einturnip.planner.request import GraphRequest, Options, PlanRequest
-from einturnip.planner.variants import LoweredPlan, PlannedVariant, Variants, _fused_or_not, plan_variant
+from einturnip.planner.variants import LoweredPlan, PlannedVariant, TooExpensive, Variants, _fused_or_not, plan_variant
 from einturnip.runtime.scheduler.report import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
@@ -46,6 +49,7 @@ def test_of_two_orders_the_faster_plan_is_taken(monkeypatch: pytest.MonkeyPatch)
         return one if len(seen) % 2 else other
 
     monkeypatch.setattr("einturnip.planner.variants._faster_of", noted)
+    monkeypatch.setattr("einturnip.planner.variants._rival", lambda *_: None)  # so that both plans are made
     dims = {"m": 100, "k": 250, "n": 300_000, "p": 250}
     within, free = (
         et.compile(f"{CHAIN}# {n}\n").plan(arena="8MiB", dims=dims, workers=2)._job.planned for n in range(2)
@@ -134,5 +138,36 @@ def test_slow_fused_kernels_are_planned_only_after_unfused_ones(
     kernels = {"fused": fused_kernels, "unfused": 1.0}
     monkeypatch.setattr("einturnip.planner.variants.min_seconds", lambda graph, _: kernels[graph.program])
     monkeypatch.setattr(variants, "plan_variant", planned)
-    assert _fused_or_not(request_of(unfused), Variants(unfused, fused, None)).graph.program == taken
+    assert _fused_or_not(request_of(unfused), Variants(unfused, fused, None, Machine())).graph.program == taken
     assert seen == made
+
+
+@pytest.mark.parametrize(
+    "nodes, fused_plan, made", [(400, 1.5, ["fused"]), (400, 3.0, ["fused", "unfused"]), (4, 1.5, 2)]
+)
+def test_a_large_variant_is_planned_only_if_it_can_save_the_time_of_planning(
+    nodes: int, fused_plan: float, made: list[str] | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning 400 nodes takes 0.63 s; that of few nodes is not counted."""
+    node = InputNode("x", (), F64, 1)
+    fused, unfused = EinGraph((node,) * nodes, (), "fused"), EinGraph((node,) * nodes, (), "unfused")
+    seen = list[str]()
+
+    def planned(request: PlanRequest, graph: GraphRequest, limit: int | None) -> PlannedVariant:
+        seen.append(graph.graph.program)
+        lowered: Any = SimpleNamespace(budget=Budget(None, 1 << 20), price=1.0)
+        return PlannedVariant(graph.graph, lowered, Prediction(fused_plan, 0.0, {}, {}, {}), limit)
+
+    monkeypatch.setattr("einturnip.planner.variants.min_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(variants, "plan_variant", planned)
+    _fused_or_not(request_of(unfused), Variants(unfused, fused, None, Machine()))
+    assert seen == made or len(seen) == made
+
+
+def test_a_variant_that_cannot_beat_its_rival_is_not_made() -> None:
+    """Nothing of it is lowered whole, whatever it costs by formula."""
+    graph = et.compile(CHAIN).plan(arena="8MiB", dims={"m": 100, "k": 100, "n": 100, "p": 100})._job.planned.graph
+    request = request_of(graph).of_graph(graph)
+    assert len(variants.plan(request).memgraph) > 0
+    with pytest.raises(TooExpensive):
+        variants.plan(replace(request, rival=Rival(1e-9, 1e-9)))

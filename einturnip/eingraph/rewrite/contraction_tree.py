@@ -21,9 +21,9 @@ def improve_order(
     while gains and left > 0:
         gains = False
         for node in tree.inner():
-            if left > 0 and node in tree.children:
+            if left > 0 and node in tree.children and (parts := tree.untried_parts(node)):
                 left -= 1
-                gains = tree.reorder(node, limit) or gains
+                gains = tree.reorder(node, *parts, limit) or gains
     return tree.pairs()
 
 
@@ -39,6 +39,7 @@ class _Tree:
             self.children[node], self.labels[node] = (a, b), made
         self.root = len(self.labels) - 1
         self._next = self.root + 1
+        self._tried: dict[int, list[int]] = {}
 
     def inner(self) -> list[int]:
         """The products, each after its operands."""
@@ -50,11 +51,19 @@ class _Tree:
                 ahead += self.children[node]
         return found[::-1]
 
-    def reorder(self, node: int, limit: int | None) -> bool:
-        """Reorder a product of up to MAX_EXHAUSTIVE parts optimally; True where that reduces the operations."""
+    def untried_parts(self, node: int) -> tuple[list[int], list[int]] | None:
+        """Return the parts of a product and the products within it; None if there is nothing to search for.
+
+        That is so for two parts, and for those of the last call.
+        """
         parts, within = self._parts(node)
-        if len(parts) < 3:
-            return False
+        if len(parts) < 3 or self._tried.get(node) == parts:
+            return None
+        self._tried[node] = parts
+        return parts, within
+
+    def reorder(self, node: int, parts: list[int], within: list[int], limit: int | None) -> bool:
+        """Reorder a product of up to MAX_EXHAUSTIVE parts optimally; True where that reduces the operations."""
         found = best([self.labels[p] for p in parts], self.labels[node], self.sizes, limit)
         if found is None or found[0] >= sum(map(self._operations, within)):
             return False
