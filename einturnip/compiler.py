@@ -18,6 +18,7 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.gc_paused import gc_paused
 from einturnip.core.resident import peak_resident_nbytes, reserved
+from einturnip.core.stages import enter
 from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
 from einturnip.devices.kind import DeviceChoice
@@ -141,6 +142,7 @@ def execute(
     """
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
+        enter("compiling")
         compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
     host = run_resources_for(planned, options, shared=True) if resources is None else resources
     try:

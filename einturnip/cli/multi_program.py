@@ -59,7 +59,7 @@ def run_together(
         raise BindError("standard input holds one program: name '-' once")
     names = part_names([str(path) for path in paths])
     parts: list[ProgramPart] = []
-    with on_signals() as stop:
+    with on_signals() as stop, shown(outcome.quiet) as show:
         try:
             with reading_within(options):
                 programs = dict(zip(names, map(compile_path, paths), strict=True))
@@ -67,10 +67,9 @@ def run_together(
                 parts += (_part(name, path, given, missing) for name, path in zip(names, paths, strict=True))
                 job = shared_job(parts, options)
             require_free({"--report": outcome.report, "--trace": outcome.trace}, paths, job)
-            with shown(outcome.quiet) as show:
-                stop.running = True
-                report, sinks = job.run(show, stop.event)
-                stop.running = False
+            stop.running = True
+            report, sinks = job.run(show, stop.event)
+            stop.running = False
         finally:
             for part in parts:
                 close_all(part.sources.values())

@@ -77,6 +77,7 @@ def command(
     Planning needs sizes, not data: existing input files, or --dim.
     """
     from einturnip.cli.planning import ProgramArguments, planned
+    from einturnip.cli.progress import shown
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -95,7 +96,8 @@ def command(
             "--format dot needs --emit einsum, decomposition, relation, taskgraph, memgraph or sites"
         )
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
-    job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
+    with shown(quiet=False):
+        job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
     if machine is not None:
         simulate.show(job.planned.memgraph, machine, budget["policy"], jitter, seed, form)
         return

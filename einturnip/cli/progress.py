@@ -1,48 +1,123 @@
-"""Shows the progress of a run: a bar on a terminal, a line every few seconds otherwise."""
+"""Shows the progress of a command: a status line on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from einturnip.core.units import format_size
+from einturnip.core.stages import listening
+from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import Progress
 
 Show = Callable[["Progress"], None]
 
-# Seconds between refreshes of the bar, and between lines.
-_BAR, _LINE = 0.1, 10.0
+_DELAY, _REFRESH, _LINE = 0.5, 0.1, 10.0
+"""[seconds] Until the first status line; between two of them; between lines where there is no terminal."""
+_CLEAR = "\r\x1b[2K"
 
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Show | None]:
-    """Context with the function that shows progress on standard error; None if ``quiet``."""
+    """Context that shows stages, and yields the function that shows a run's progress; None if ``quiet``."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar() as show:
-            yield show
+        status = StatusLine(sys.stderr)
+        with status.refreshed(), listening(status):
+            yield status.run
     else:
-        yield _rate_limited(_LINE, lambda p: print(line(p), file=sys.stderr, flush=True), at_end=False)
+        yield _lines()
+
+
+class StatusLine:
+    """A line of a terminal with the progress of a command, from _DELAY seconds on.
+
+    A thread refreshes it, since one step of planning may take seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock, self._began = stream, clock, clock()
+        self._stage, self._plans, self._best = "reading", 0, float("inf")
+        self._progress: Progress | None = None
+        self._visible = False
+
+    @contextmanager
+    def refreshed(self) -> Iterator[None]:
+        """Context in which a thread draws the line."""
+        ended = threading.Event()
+
+        def draw() -> None:
+            while not ended.wait(_REFRESH):
+                self.draw()
+
+        thread = threading.Thread(target=draw, name="status line", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self.clear()
+
+    def enter(self, stage: str) -> None:
+        """Note that a stage begins."""
+        self._stage, self._progress = stage, None
+
+    def tried(self, seconds: float) -> None:
+        """Note that a plan was made whose run is predicted to take ``seconds``."""
+        self._plans, self._best = self._plans + 1, min(self._best, seconds)
+
+    def run(self, progress: Progress) -> None:
+        """Note how much of the run is done."""
+        self._progress = progress
+
+    def text(self) -> str:
+        """The text of the line."""
+        if self._progress is not None:
+            return f"running {line(self._progress)}  {self._progress.statement}".rstrip()
+        if self._stage != "planning" or not self._plans:
+            return self._stage
+        return f"planning  {counted(self._plans, 'plan')} compared, best {format_seconds(self._best)}"
+
+    def draw(self) -> None:
+        """Draw the line, cut to the terminal's width, once _DELAY is over."""
+        seconds = self._clock() - self._began
+        if seconds < _DELAY:
+            return
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
+            self._stream.write(_CLEAR + f"{clock(seconds)}  {self.text()}"[: columns - 1])
+            self._stream.flush()
+        except OSError:  # the terminal is gone
+            return
+        self._visible = True
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._visible:
+            self._visible = False
+            try:
+                self._stream.write(_CLEAR)
+                self._stream.flush()
+            except OSError:
+                return
 
 
 def line(progress: Progress) -> str:
-    """The progress of a run in one line."""
-    return f"{_fraction(progress):4.0%}  {details(progress)}"
-
-
-def details(progress: Progress) -> str:
-    """Tiles, bytes, rate and time left."""
+    """The progress of a run: the share done, tiles, bytes, rate and time left."""
+    elapsed, fraction = progress.elapsed_seconds, _fraction(progress)
     parts = [
+        f"{fraction:4.0%}",
         f"{progress.done_ops:,}/{progress.total_ops:,} tiles",
         f"{format_size(progress.done_nbytes)} of {format_size(progress.total_nbytes)}",
     ]
-    elapsed, fraction = progress.elapsed_seconds, _fraction(progress)
     if elapsed > 0:
         parts.append(f"{progress.done_flops / elapsed / 1e9:.1f} GFLOP/s")
     if fraction > 0:
@@ -70,32 +145,15 @@ def _fraction(progress: Progress) -> float:
     return sum(parts) / len(parts) if parts else 1.0
 
 
-def _rate_limited(seconds: float, show: Show, at_end: bool) -> Show:
-    """Call ``show`` at most once in ``seconds``, and with ``at_end`` also for the last op."""
-    due = time.monotonic() + (0 if at_end else seconds)
+def _lines() -> Show:
+    """Return the function that prints a line at most once in _LINE seconds."""
+    due = time.monotonic() + _LINE
 
-    def call(progress: Progress) -> None:
+    def show(progress: Progress) -> None:
         nonlocal due
         now = time.monotonic()
-        if now >= due or (at_end and progress.done_ops == progress.total_ops):
-            due = now + seconds
-            show(progress)
+        if now >= due:
+            due = now + _LINE
+            print(line(progress), file=sys.stderr, flush=True)
 
-    return call
-
-
-@contextmanager
-def _bar() -> Iterator[Show]:
-    # Rich takes about 4 MiB of the budget, so it is imported only for a bar.
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (BarColumn(bar_width=None), TextColumn("{task.percentage:3.0f}%"), TextColumn("{task.fields[details]}"))
-    with Bar(*columns, console=Console(stderr=True), auto_refresh=False, transient=True, expand=True) as bar:
-        task = bar.add_task("", total=1.0, details="")
-
-        def show(progress: Progress) -> None:
-            bar.update(task, completed=_fraction(progress), details=details(progress), refresh=True)
-
-        yield _rate_limited(_BAR, show, at_end=True)
+    return show

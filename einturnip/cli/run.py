@@ -102,17 +102,16 @@ def command(
     limit = MemoryLimit()
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
     began = time.monotonic()
-    with on_signals() as stop:
+    with on_signals() as stop, shown(quiet) as show:
         job = planned(arguments, _source_of_missing(seed), lenient=False)
         planning = time.monotonic() - began
-        with shown(quiet) as show:
-            stop.running = True
-            try:
-                recording.require_free(report_files, [program], job)
-                report, sinks = job.run(show, stop.event)
-            finally:
-                job.close()
-            stop.running = False
+        stop.running = True
+        try:
+            recording.require_free(report_files, [program], job)
+            report, sinks = job.run(show, stop.event)
+        finally:
+            job.close()
+        stop.running = False
     report = limit.checked(report)
     recording.record(record, job, report, program_name(program))
     if trace is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from einturnip.core.errors import NeedsMore
+from einturnip.core.stages import tried
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
@@ -314,6 +315,7 @@ def _reads_once(found: FoundPlan, candidates: TilingCandidates) -> bool:
 
 def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:
     seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
+    tried(seconds)
     return FoundPlan(tiling, memgraph, seconds, seconds + byte_cost_seconds(memgraph.nbytes_by_link(), machine))
 
 

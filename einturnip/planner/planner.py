@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from einturnip.core.planning_limit import require_free
 from einturnip.core.resident import resident_nbytes, trim_heap
+from einturnip.core.stages import enter
 from einturnip.planner import plan_store
 from einturnip.planner.budget import Budget, fits
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
@@ -42,6 +43,7 @@ class Planner:
         Raises:
             CapacityError: the budget is too small; names the minimum.
         """
+        enter("planning")
         request = self._request
         cached = self._cached()
         found = cached or self._better_cached(self._search())

@@ -1,10 +1,27 @@
 """Progress as text, and how seldom it is shown."""
 
+from __future__ import annotations
+
+import os
+import pty
+import termios
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TextIO
+
 import pytest
 
+import einturnip as et
 from einturnip.cli import progress
+from einturnip.cli.progress import StatusLine
+from einturnip.core import stages
+from einturnip.core.stages import listening
+from einturnip.runtime.host.progress import ProgressReporter
 from einturnip.runtime.scheduler.report import Progress
+from einturnip.runtime.scheduler.trace import RunTrace
 
+CLEAR = "\r\x1b[2K"
 HALF = Progress(
     done_ops=500,
     total_ops=1000,
@@ -45,10 +62,117 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_a_terminal_gets_a_bar(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with progress.shown(quiet=False) as show:
-        show(HALF)
-    assert "500/1,000 tiles" in capsys.readouterr().err
+@pytest.fixture
+def terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
+    """The two ends of a pseudo-terminal of 60 columns: a stream, and a function that reads what was written to it."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 60))
+    attributes = termios.tcgetattr(slave)
+    attributes[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, attributes)
+    os.set_blocking(master, False)
+
+    def written() -> str:
+        try:
+            return os.read(master, 1 << 16).decode()
+        except BlockingIOError:
+            return ""
+
+    with os.fdopen(slave, "w") as stream:
+        yield stream, written
+    os.close(master)
+
+
+class Clock:
+    seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_terminal_shows_each_stage_from_half_a_second_on(terminal: tuple[TextIO, Callable[[], str]]) -> None:
+    stream, written = terminal
+    clock = Clock()
+    status = StatusLine(stream, clock)
+    status.draw()
+    clock.seconds = 100.49
+    status.draw()
+    assert written() == ""
+    clock.seconds = 100.5
+    status.draw()
+    assert written() == CLEAR + "0:00  reading"
+    with listening(status):
+        stages.enter("planning")
+        status.draw()
+        assert written() == CLEAR + "0:00  planning"
+        stages.tried(2.5)
+        stages.tried(1.25)
+        stages.tried(3.0)
+        clock.seconds = 107.0
+        status.draw()
+        assert written() == CLEAR + "0:07  planning  3 plans compared, best 1.25 s"
+        stages.enter("compiling")
+        status.draw()
+        assert written() == CLEAR + "0:07  compiling"
+    stages.enter("planning")  # no longer listening
+    status.run(HALF)
+    status.draw()
+    assert written() == CLEAR + "0:07  running  50%  500/1,000 tiles  1.00 GiB of 4.00 GiB  "[: len(CLEAR) + 59]
+    status.clear()
+    assert written() == CLEAR
+    status.clear()
+    assert written() == ""
+
+
+def test_a_wide_terminal_shows_the_statement(terminal: tuple[TextIO, Callable[[], str]]) -> None:
+    stream, written = terminal
+    termios.tcsetwinsize(stream.fileno(), (24, 200))
+    clock = Clock()
+    status = StatusLine(stream, clock)
+    clock.seconds = 165.0
+    status.run(replace(HALF, statement="C[i,k] = A[i,j] * B[j,k]"))
+    status.draw()
+    assert written() == CLEAR + "1:05  running " + progress.line(HALF) + "  C[i,k] = A[i,j] * B[j,k]"
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    clock = Clock()
+    with open(os.devnull, "w") as stream:  # has no width either
+        status = StatusLine(stream, clock)
+        clock.seconds = 200.0
+        status.draw()
+        status.clear()
+
+
+def test_progress_names_the_statement_of_the_last_kernel() -> None:
+    text = "input A : f64[n, n]\nB[i,k] = A[i,j] * A[j,k]\nC[i,k] = exp(B[i,k]) * B[k,i]\noutput C\n"
+    graph = et.compile(text).plan(dims={"n": 64}, arena="16KiB")._job.planned.memgraph
+    seen, trace = list[Progress](), RunTrace(len(graph))
+    report = ProgressReporter(graph, SimpleNamespace(moved={}), seen.append)  # type: ignore[arg-type]
+    report(trace)
+    for kernels in ([0], range(1, len(graph))):
+        trace.order += kernels
+        report(trace)
+    last = [op for op in range(len(graph)) if report.flops[op]][-1]
+    line = graph.taskgraph.decomposition.graph.nodes[graph.taskgraph.node[graph.task[last]]].line
+    assert [p.statement for p in seen] == ["", "", text.splitlines()[line - 1]]
+    assert [p.done_ops for p in seen] == [0, 1, len(graph)]
+
+
+def test_planning_reports_every_plan_that_it_compares() -> None:
+    class Noted:
+        def __init__(self) -> None:
+            self.stages, self.seconds = list[str](), list[float]()
+
+        def enter(self, stage: str) -> None:
+            self.stages.append(stage)
+
+        def tried(self, seconds: float) -> None:
+            self.seconds.append(seconds)
+
+    noted = Noted()
+    with listening(noted):
+        plan = et.compile("input A : f32[n, n]\nB[i,k] = A[i,j] * A[j,k]\noutput B\n").plan(
+            dims={"n": 2000}, arena="8MiB"
+        )
+    assert noted.stages[0] == "planning" and plan.prediction.seconds in noted.seconds

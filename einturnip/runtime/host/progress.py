@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class ProgressReporter:
         self.total_nbytes = sum(graph.nbytes_by_link().values())
         self.done_flops = 0
         self.seen = 0
+        self.statement = ""
 
     def __call__(self, trace: RunTrace) -> None:
         """Count the ops that ended since the last call, and report them."""
@@ -34,6 +35,22 @@ class ProgressReporter:
         moved = sum(self.executor.moved.values())
         self.progress(
             Progress(
-                self.seen, len(self.graph), self.done_flops, self.total_flops, moved, self.total_nbytes, trace.seconds
+                self.seen,
+                len(self.graph),
+                self.done_flops,
+                self.total_flops,
+                moved,
+                self.total_nbytes,
+                trace.seconds,
+                self._latest_statement(fresh),
             )
         )
+
+    def _latest_statement(self, ops: Sequence[int]) -> str:
+        """Return the statement of the last kernel among ``ops``, else of the last call."""
+        computing = [op for op in ops if self.flops[op]]
+        if computing:
+            tasks = self.graph.taskgraph
+            graph = tasks.decomposition.graph
+            self.statement = graph.statement(graph.nodes[tasks.node[self.graph.task[computing[-1]]]].line)
+        return self.statement

@@ -52,7 +52,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of a run is done, passed to a progress callback."""
+    """How much of a run is done, passed to a progress callback.
+
+    ``statement``: source text of the last kernel that ended.
+    """
 
     done_ops: int
     total_ops: int
@@ -61,6 +64,7 @@ class Progress:
     done_nbytes: int
     total_nbytes: int
     elapsed_seconds: float
+    statement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""Reports the stages of a program before its run to a display: reading, planning, compiling.
+
+Whoever shows it installs a listener with ``listening``; the packages that do the work call ``enter`` and ``tried``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """Receives the stages of a program."""
+
+    def enter(self, stage: str) -> None:
+        """Note that a stage begins, for example ``planning``."""
+
+    def tried(self, seconds: float) -> None:
+        """Note that a plan was made whose run is predicted to take ``seconds``."""
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Context in which ``listener`` receives the stages of this thread."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def enter(stage: str) -> None:
+    """Report that a stage begins."""
+    if (listener := _listener.get()) is not None:
+        listener.enter(stage)
+
+
+def tried(seconds: float) -> None:
+    """Report a plan that was made for comparison, with the predicted time of its run."""
+    if (listener := _listener.get()) is not None:
+        listener.tried(seconds)
