@@ -1,0 +1,64 @@
+"""A damaged task graph is not proven: values that nothing reads, early reads, tiles made or stored twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from einturnip.core.errors import InternalError
+from einturnip.taskgraph.build import build
+from einturnip.taskgraph.check import check
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+from tests.memgraph.cases import MACHINE, decomposed, graph_of
+
+
+@pytest.fixture(scope="module")
+def tasks() -> TaskGraph:
+    return build(decomposed(graph_of("chain"), [[2, 2, 2]] * 12, 1 << 20), MACHINE)
+
+
+def of_kind(tasks: TaskGraph, kind: TaskKind) -> NDArray[Any]:
+    return np.flatnonzero(tasks.kind == kind)
+
+
+def changed(tasks: TaskGraph, column: str, at: int, value: int) -> TaskGraph:
+    """The tasks with one number of a column changed."""
+    numbers = getattr(tasks, column).copy()
+    assert numbers[at] != value
+    numbers[at] = value
+    return replace(tasks, **{column: numbers})
+
+
+def test_what_is_built_is_proven(tasks: TaskGraph) -> None:
+    check(tasks)
+
+
+def test_each_value_is_read(tasks: TaskGraph) -> None:
+    counts = np.bincount(tasks.read, minlength=tasks.n_values)
+    task = next(t for t in of_kind(tasks, TaskKind.KERNEL).tolist() if counts[tasks[t].reads[0]] == 1)
+    other = next(v for v in range(tasks.n_values) if v != tasks[task].reads[0] and v < tasks[task].reads[0])
+    with pytest.raises(InternalError, match=rf"value {tasks[task].reads[0]} is made, but no task reads it"):
+        check(changed(tasks, "read", int(tasks.read_ptr[task]), other))
+
+
+def test_no_value_is_read_before_it_is_complete(tasks: TaskGraph) -> None:
+    first = int(of_kind(tasks, TaskKind.KERNEL)[0])
+    last = int(tasks.value[of_kind(tasks, TaskKind.KERNEL)[-1]])
+    with pytest.raises(InternalError, match=rf"task {first} reads value {last} before it is complete"):
+        check(changed(tasks, "read", int(tasks.read_ptr[first]), last))
+
+
+def test_a_tile_is_made_once(tasks: TaskGraph) -> None:
+    loads = of_kind(tasks, TaskKind.LOAD)
+    with pytest.raises(InternalError, match=r"never made|made twice"):
+        check(changed(tasks, "value", int(loads[0]), int(tasks.value[loads[1]])))
+
+
+def test_a_tile_is_stored_once(tasks: TaskGraph) -> None:
+    stores = of_kind(tasks, TaskKind.STORE)
+    with pytest.raises(InternalError, match="are not stored once each"):
+        check(changed(tasks, "value", int(stores[0]), int(tasks.value[stores[1]])))
