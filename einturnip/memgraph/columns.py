@@ -190,12 +190,27 @@ class _Touched:
         pairs = np.cumsum((self.ptr[u + 1] - self.ptr[u]) * (other.ptr[x + 1] - other.ptr[x]))
         checked = np.empty(len(u), np.bool_)
         start = 0
-        while start < len(u):  # in parts, because an op that gathers from many tiles has many rows
+        while start < len(u):
             most = PAIRS_AT_ONCE + (pairs[start - 1] if start else 0)
-            stop = max(start + 1, int(np.searchsorted(pairs, most, "right")))
-            checked[start:stop] = self._overlaps(u[start:stop], other, x[start:stop])
+            stop = int(np.searchsorted(pairs, most, "right"))
+            if stop > start:
+                checked[start:stop] = self._overlaps(u[start:stop], other, x[start:stop])
+            else:
+                stop = start + 1
+                checked[start] = self._overlaps_many(u[start], other, x[start])
             start = stop
         return checked
+
+    def _overlaps_many(self, u: np.int32, other: _Touched, x: np.int32) -> bool:
+        """Return ``overlaps`` of two ops with many rows, such as one that gathers from many tiles."""
+        tier2, start2, stop2 = other._places(np.arange(other.ptr[x], other.ptr[x + 1]))
+        at_once = max(1, PAIRS_AT_ONCE // len(tier2))
+        for first in range(int(self.ptr[u]), int(self.ptr[u + 1]), at_once):
+            rows = np.arange(first, min(first + at_once, int(self.ptr[u + 1])))
+            tier, start, stop = (column[:, None] for column in self._places(rows))
+            if ((tier == tier2) & (start < stop2) & (start2 < stop)).any():
+                return True
+        return False
 
     def _overlaps(self, u: Ops, other: _Touched, x: Ops) -> NDArray[np.bool_]:
         count = other.ptr[x + 1] - other.ptr[x]

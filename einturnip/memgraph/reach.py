@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.planning_limit import checkpoint
 from einturnip.tuning.memory import (
     MAX_EXACTLY_REDUCED,
     MAX_IMPLIED_DISTANCE,
@@ -117,10 +118,14 @@ def reduced(ptr: Ints, after: Ops) -> tuple[Ints, Ops]:
 
     In a large graph within MAX_IMPLIED_DISTANCE ops. The dependencies of an op are sorted, in the argument and in the
     result.
+
+    Raises:
+        NeedsMore: the limit of planning is near.
     """
     last = _last_implied(ptr, after)
     kept, ends = array("i"), array("q", [0])
     for _, _, needed, _ in ancestry(ptr, after, last, True):
+        checkpoint()
         needed.reverse()
         kept.extend(needed)
         ends.append(len(kept))

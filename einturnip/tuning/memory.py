@@ -117,13 +117,14 @@ ROWS_AT_ONCE = 4096
 """[rows] Ops or tasks whose columns are converted to Python numbers at a time. Limit: the planner's memory."""
 EDGES_AT_ONCE = 1 << 13
 """[edges] Dependencies collected before the possible ones are checked. Limit: the planner's memory."""
-PAIRS_AT_ONCE = 1 << 15
-"""[pairs] Pairs of rows compared at a time. Limit: the planner's memory."""
+PAIRS_AT_ONCE = 1 << 12
+"""[pairs] Pairs of rows compared at a time, which take about 140 bytes each: less than the planner's margin of 1 MiB.
+Limit: the planner's memory."""
 MAX_EDGES_PER_OP = 8
 """[edges] Implied dependencies are dropped once there are more per op. Limit: the plan's size."""
 MIN_EDGES_TO_REDUCE = 1 << 17
 """[edges] And more in total. Limit: the search's time."""
-READS_AT_ONCE = 1 << 15
+READS_AT_ONCE = 1 << 13
 """[reads] Operands of tasks that are added up at a time. Limit: the planner's memory."""
 EVICTION_CANDIDATES = 6
 """[values] Values, furthest next use first, of which the cheapest is evicted. Limit: the search's time."""
@@ -142,7 +143,7 @@ MAX_EXACTLY_REDUCED = 8192
 MAX_IMPLIED_DISTANCE = 1024
 """[ops] In larger ones a dependency further back is kept even if others imply it, which bounds the bits of a set; few
 reach that far. Limit: the planner's memory."""
-REDUCED_EDGES_AT_ONCE = 1 << 15
+REDUCED_EDGES_AT_ONCE = 1 << 13
 """[edges] Dependencies that are compared at a time. Limit: the planner's memory."""
 MAX_RECOMPUTED_DEPTH = 4
 """[values] Longest chain of freed values that are recomputed as operands of one another. Limit: the search's time."""
