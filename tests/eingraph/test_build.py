@@ -141,8 +141,8 @@ output C
     ("shapes", "dims", "words"),
     [
         ({"A": (2, 3), "B": (4, 5)}, {}, ["'m' is 3 by axis 1 of A, a.npy, but 4 by axis 0 of B, b.npy", ":3:15", "^"]),
-        ({"A": (2, 3), "B": (3, 5)}, {"n": 7}, ["--dim n=7", "axis 0 of A, a.npy"]),
-        ({"A": (2, 3), "B": (3, 5)}, {"d": 7}, ["--dim d=7", "dim d = 5"]),
+        ({"A": (2, 3), "B": (3, 5)}, {"n": 7}, ["7 by the value given for n", "axis 0 of A, a.npy"]),
+        ({"A": (2, 3), "B": (3, 5)}, {"d": 7}, ["7 by the value given for d", "dim d = 5"]),
         ({"A": (2, 3), "B": (3, 6)}, {}, ["dim d = 5", "6 by axis 1 of B, b.npy"]),
         ({"A": (2,), "B": (3, 5)}, {}, ["number of axes", "[n, m]", "[2] (a.npy)"]),
         ({"A": (2, 3), "B": (3, 5), "C": ()}, {}, ["no input 'C'"]),

@@ -47,7 +47,7 @@ A, B = ("-i", "A=a.npy"), ("-i", "B=b.npy")
         (("-i", "A=double.npy", *B), 2, ("'A'", "f32", "f64 in double.npy", "gemm.ein:2:7")),
         (("-i", "A=flat.npy", *B), 2, ("'A'", "flat.npy", "[n, k]", "[5]")),
         ((*A, "-i", "B=b6.npy"), 2, ("'k'", "5 by axis 1 of A, a.npy", "6 by axis 0 of B, b6.npy")),
-        ((*A, *B, "--dim", "k=7"), 2, ("7 by --dim k=7", "5 by axis 1 of A, a.npy", "axis 0 of B, b.npy")),
+        ((*A, *B, "--dim", "k=7"), 2, ("7 by the value given for k", "5 by axis 1 of A, a.npy", "axis 0 of B, b.npy")),
         ((*A, *B, "-i", "a=b.npy"), 2, ("no input 'a'", "'A'")),
         ((*A, *B, "-o", "D=d.npy"), 2, ("no output 'D'", "C")),
         ((*A, *B, "--dim", "z=3"), 2, ("no dim 'z'",)),

@@ -164,7 +164,7 @@ def _take_given(
     for name, value in dims.items():
         if value < 0:
             raise BindError(f"size {name} = {value} is negative")
-        sizes.dims[name] = BoundSize(value, origins.get(name, f"--dim {name}={value}"))
+        sizes.dims[name] = BoundSize(value, origins.get(name, f"the value given for {name}"))
 
 
 def _check_ranks(sizes: BoundSizes, shapes: Mapping[str, tuple[int, ...]], origins: Mapping[str, str]) -> None:
@@ -202,7 +202,7 @@ def _bind(sizes: BoundSizes, name: str, found: BoundSize) -> None:
         assert span is not None
         places = ((bound.span, f"{name} = {bound.value} here"),) if bound.span and bound.span != span else ()
         message = f"size '{name}' is {bound.value} by {bound.origin}, but {found.value} by {found.origin}"
-        fixed = bound.origin.startswith("--dim") and found.origin.startswith("dim ")
+        fixed = bound.span is None and found.origin.startswith("dim ")
         help_text = f"to leave it to each run, declare it without a value: dim {name}" if fixed else ""
         sizes.report("E203", message, span, secondary=places, expected=str(bound), found=str(found), help=help_text)
 
