@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from einturnip.core.errors import BindError
 from einturnip.core.planning_limit import planning_limit, require_room
 from einturnip.core.units import parse_size
+
+if TYPE_CHECKING:
+    from einturnip.cost.link import MachineLink
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +33,20 @@ class ByteSize(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return parse_size(value)
+        except BindError as error:
+            self.fail(str(error), param, ctx)
+
+
+class LinkRates(click.ParamType["MachineLink"]):
+    """A rate and a latency, such as ``1.25GB/s,50us``."""
+
+    name = "RATE,LATENCY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MachineLink:
+        from einturnip.cost.link import parse_link
+
+        try:
+            return parse_link(value)
         except BindError as error:
             self.fail(str(error), param, ctx)
 
@@ -161,6 +178,7 @@ budget = _all(
         callback=_device,
         help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
+    click.option("--link", type=LinkRates(), help="Link between two devices: 1.25GB/s,50us. [copies in memory]"),
     click.option("--host-memory", type=ByteSize(), help="Bound on the process when --memory is that of a GPU."),
     click.option("--reproducible", is_flag=True, help="The same bits for any memory, workers and devices."),
     click.option("--force", is_flag=True, help="Run even if it takes longer than a week."),

@@ -78,6 +78,7 @@ def command(
     """
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.cli.progress import shown
+    from einturnip.report.sites import require_work
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -98,8 +99,10 @@ def command(
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
     with shown(quiet=False):
         job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
+    if sites is not None:
+        require_work(job.planned.memgraph)
     if machine is not None:
-        simulate.show(job.planned.memgraph, machine, budget["policy"], jitter, seed, form)
+        simulate.show(job.planned, machine, budget["policy"], jitter, seed, form)
         return
     if emit is not None:
         _emit(job, emit, form, program_name(program))

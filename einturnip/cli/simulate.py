@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from einturnip.memgraph.types import MemGraph
+    from einturnip.planner.planned_program import PlannedProgram
     from einturnip.runtime.simulate.simulator import Simulation
 
 
@@ -38,18 +39,23 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def show(graph: MemGraph, machine: str, policy: str, jitter: float, seed: int, form: str) -> None:
+def show(planned: PlannedProgram, machine: str, policy: str, jitter: float, seed: int, form: str) -> None:
     """Simulate a plan under every dispatch policy, and report what workers wait for under ``policy``.
+
+    The link between devices is that of ``--link``, if given, else the machine's.
 
     Raises:
         BindError: there is no such machine, or it has too few devices.
     """
-    from einturnip.cost.described_machines import described
+    from einturnip.cost.described_machines import PEER_LINK, described
     from einturnip.runtime.simulate.dispatch import DISPATCHERS
     from einturnip.runtime.simulate.machine_prices import priced
     from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
 
+    graph, link = planned.memgraph, planned.machine.link
     target = described(machine)
+    if link is not None:
+        target = replace(target, links={**target.links, PEER_LINK: link})
     noise = TimingNoise(jitter, jitter, seed)
     ready = priced(graph, target)
     runs = {name: simulate_on(ready, target, dispatcher, noise) for name, dispatcher in DISPATCHERS.items()}

@@ -11,21 +11,10 @@ from typing import Any
 from einturnip.core.errors import BindError
 from einturnip.core.package_data import folder
 from einturnip.core.regular_files import read_regular
+from einturnip.cost.link import MachineLink
 
 MEMORIES = ("device", "host", "disk")
 PEER_LINK = "device->device"
-
-
-@dataclass(frozen=True, slots=True)
-class MachineLink:
-    """One direction between two memories. Units: bytes per second, seconds per transfer."""
-
-    bandwidth: float
-    latency: float
-
-    def seconds(self, nbytes: int) -> float:
-        """Return the seconds of a transfer."""
-        return self.latency + nbytes / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)

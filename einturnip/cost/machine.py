@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
+from einturnip.cost.link import MachineLink
 from einturnip.cost.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS, TURNS
 
 Table = tuple[tuple[str, float], ...]
@@ -50,7 +51,8 @@ class Machine:
     arena. ``read_core``, ``write_core``, ``spill_core``: share of a core that a thread uses while it reads cold files,
     writes outputs, reads or writes the spill file; 1 if files are in memory, little if the thread waits for a disk.
 
-    ``compiled``: kernels may be machine code and are priced as such.
+    ``compiled``: kernels may be machine code and are priced as such. ``link``: between two devices, each of which
+    receives one value at a time; None if the threads of the receiver copy them in memory.
 
     Shapes:
         points: seconds per point of an array operation, by ``name.dtype``, with operands in the cache.
@@ -82,6 +84,7 @@ class Machine:
     products: Products = PRODUCTS
     compute: str = "cpu:0"
     compiled: bool = False
+    link: MachineLink | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -155,6 +158,14 @@ class Machine:
             if weight:
                 logarithm += weight * math.log(table[index] / points)
         return math.exp(logarithm) * m * n * k
+
+    def copy_seconds(self, nbytes: float) -> float:
+        """Return the seconds of a copy in memory."""
+        return self.op_latency + nbytes / self.memory_bandwidth
+
+    def move_seconds(self, nbytes: float) -> float:
+        """Return the seconds of a move between devices."""
+        return self.copy_seconds(nbytes) if self.link is None else self.link.seconds(nbytes)
 
     @property
     def gemm_flops(self) -> float:

@@ -12,6 +12,8 @@ from einturnip.devices.cpu import CPU
 from einturnip.devices.kind import DeviceChoice, DeviceKind
 
 _VALUE = re.compile(r"(?P<kind>[a-z]\w*)(:(?P<numbers>\d+(,\d+)*))?(\+(?P<option>\w+))?", re.ASCII)
+_SEVERAL = re.compile(r"(?P<kind>[a-z]\w*)(:\d+(,\d+)*)?([,+;][a-z]\w*(:\d+(,\d+)*)?)+", re.ASCII)
+"""Values that name a kind more than once, or several kinds."""
 
 
 def check(word: str) -> None:
@@ -62,6 +64,12 @@ def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
     """
     parts = _VALUE.fullmatch(word)
     kind = None if parts is None else registry.find(parts["kind"])
+    several = _SEVERAL.fullmatch(word)
+    if several and (parts is None or parts["option"] in registry.names()):
+        raise BindError(
+            f"--device {word}: the devices of a run are of one kind, and their numbers follow it once. help: "
+            f"{several['kind']}:0,1 for two devices"
+        )
     if parts is None or kind is None:
         raise BindError(f"'{word}' is not a device. help: {_examples()}")
     numbers = tuple(int(number) for number in (parts["numbers"] or "").split(",") if number)

@@ -73,6 +73,7 @@ class PlanLowering:
         self._stated = self._planning_limit = stated
         self._capacities: dict[int, int] = {}
         self._largest = 0
+        self._smallest: Tiling | None = None
 
     def available(self, tiling: Tiling) -> int:
         """Return the arena bytes that the budget leaves, given the estimated size of this tiling's plan."""
@@ -138,6 +139,7 @@ class PlanLowering:
         assert stated is not None
         best: int | None = None
         self._search_ended()
+        self._smallest = min(tilings, key=lambda tiling: tiling.working_set)
         for tiling in sorted(tilings, key=self._by_formula)[:MAX_MEASURED]:
             total = self._by_formula(tiling)
             if best is not None and best <= total:
@@ -165,7 +167,7 @@ class PlanLowering:
                 )
             return CapacityError(
                 f"the program does not fit an arena of {format_size(self.arena)}{each}; the minimum is {needed} "
-                f"bytes (--arena {format_size(needed)})",
+                f"bytes (--arena {format_size(needed)}){self._of_statement()}",
                 needed,
             )
         assert self.memory is not None
@@ -179,6 +181,15 @@ class PlanLowering:
             f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
             needed,
         )
+
+    def _of_statement(self) -> str:
+        """Return the part of a refusal that names the statement with the largest tiles."""
+        if self._smallest is None or not self.grouped.groups:
+            return ""
+        tiles = self._smallest.tiles
+        group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
+        node = self.grouped.graph.nodes[group.node]
+        return f", for the tiles of {node.name} (line {node.line})"
 
     def _search_ended(self) -> None:
         """Count kernels and modules that the search loaded as resident, since they stay."""

@@ -67,7 +67,7 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
         short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER_SECONDS)
         seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
     else:
-        seconds, _ = simulate(graph, policy, slots(machine.workers))
+        seconds, _ = simulate(graph, policy, slots(machine.workers), linked=machine.link is not None)
     dispatching = len(graph) * machine.op_latency
     return max(seconds, dispatching) + touched * machine.fault
 

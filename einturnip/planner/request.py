@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from einturnip.core.errors import BindError
 from einturnip.core.resident import resident_nbytes
+from einturnip.cost.link import MachineLink
 from einturnip.cost.machine import Machine
 from einturnip.devices.host import available_memory, usable_cores
 from einturnip.devices.kind import DeviceChoice
@@ -42,7 +44,7 @@ class Options:
     if the user's limit counts only what is added. ``replayed``: plan and schedule of a recorded run, used instead of a
     search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
     ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
-    process.
+    process. ``link``: between any two devices; by default devices copy from each other in memory.
     """
 
     memory: int | None = None
@@ -61,6 +63,7 @@ class Options:
     device: str = "cpu"
     host_memory: int | None = None
     force: bool = False
+    link: MachineLink | None = None
 
     @property
     def plan_key(self) -> tuple[object, ...]:
@@ -144,7 +147,13 @@ class PlanRequest:
 def request_for(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: DeviceChoice
 ) -> PlanRequest:
-    """Return the request for a plan on a device of this machine, within the options' budget."""
+    """Return the request for a plan on a device of this machine, within the options' budget.
+
+    Raises:
+        BindError: there is a link, and one device.
+    """
+    if options.link is not None and not device.further:
+        raise BindError("--link joins devices, and the plan is for one. help: name several, as in --device sim:0,1")
     machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
     memory = options.memory
     if memory is None and options.arena is None:
@@ -153,7 +162,7 @@ def request_for(
         compiled = replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
-    machine = replace(machine, compiled=compiled)
+    machine = replace(machine, compiled=compiled, link=options.link)
     if device.kind.on_host and not options.reproducible:
         machine = zero_copy_machine(machine, graph, sources, targets)
     layouts = {name: file_layout(source) for name, source in sources.items()}

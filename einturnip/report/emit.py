@@ -59,6 +59,7 @@ def emit_json(planned: PlannedProgram, level: IRLevel, program: str, files: File
             lists = {"ops": _ops(planned.memgraph, files)}
         case "sites":
             head["tiers"] = _site_tiers(planned.memgraph, files)
+            head["link"] = planned.machine.link and planned.machine.link._asdict()
             lists = {"ops": _site_ops(planned.memgraph, files)}
         case _:
             assert_never(level)
@@ -94,6 +95,8 @@ def emit_text(planned: PlannedProgram, level: IRLevel, files: Files) -> Iterator
         case "memgraph":
             yield from map(_op_line, _ops(planned.memgraph, files))
         case "sites":
+            if planned.machine.link is not None:
+                yield f"link {planned.machine.link}"
             yield from map(_op_line, _site_ops(planned.memgraph, files))
         case _:
             assert_never(level)

@@ -9,7 +9,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.notes import facts, input_text, merged_text, notes
-from einturnip.report.sites import sites_text
+from einturnip.report.sites import site_traffic, sites_text
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated, wrapped
 from einturnip.report.summary import bytes_text
@@ -115,8 +115,12 @@ def _workers(planned: PlannedProgram) -> str:
 
 def _bound(planned: PlannedProgram, work: TensorWork) -> str:
     """The bottleneck: lanes work concurrently, so the busiest one determines the time."""
-    kernels = kernel_seconds(planned, work)
-    busy = {"kernels": kernels, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}
+    kernels, moving = kernel_seconds(planned, work), 0.0
+    if planned.machine.link is not None:
+        receiving = site_traffic(planned.memgraph).receive_seconds
+        kernels -= float(receiving.sum()) / planned.machine.workers
+        moving = float(receiving.max())
+    busy = {"kernels": kernels, "moving": moving, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}
     longest = max(busy, key=lambda lane: busy[lane])
     others = ", ".join(f"{lane} {format_seconds(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
     verb = "take" if longest == "kernels" else "takes"

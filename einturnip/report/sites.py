@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.units import format_seconds, format_size
+from einturnip.core.errors import BindError
+from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.tiling.eindecomp import eindecomp
@@ -21,12 +22,14 @@ from einturnip.tiling.site_lower_bound import lower_bound_nbytes
 class SiteTraffic:
     """Units: bytes, seconds. ``between[a, b]``: moved from site a to site b; the others are by site.
 
-    ``first_reads``: what a site reads from files, each tile once; ``kernel_seconds``: planned, on one worker.
+    ``first_reads``: what a site reads from files, each tile once; ``kernel_seconds``: planned, on one worker;
+    ``receive_seconds``: planned, of all moves from other sites.
     """
 
     between: NDArray[np.int64]
     first_reads: NDArray[np.int64]
     kernel_seconds: NDArray[np.float64]
+    receive_seconds: NDArray[np.float64]
 
     @property
     def arriving(self) -> NDArray[np.int64]:
@@ -44,7 +47,26 @@ def site_traffic(graph: MemGraph) -> SiteTraffic:
     loads, kernels = (np.flatnonzero(graph.kind == kind) for kind in (OpKind.LOAD, OpKind.KERNEL))
     np.add.at(reads, here[loads], graph.read[graph.read_ptr[loads], 2])
     np.add.at(seconds, here[kernels], graph.seconds[kernels])
-    return SiteTraffic(between, reads, seconds)
+    receiving = np.bincount(here[moves], graph.seconds[moves], n).astype(np.float64)
+    return SiteTraffic(between, reads, seconds, receiving)
+
+
+def require_work(graph: MemGraph) -> None:
+    """Refuse a plan in which a site computes nothing.
+
+    Raises:
+        BindError: names the sites, and the statement with the most kernel calls.
+    """
+    kernels = np.flatnonzero(graph.kind == OpKind.KERNEL)
+    idle = np.setdiff1d(np.arange(graph.devices), graph.op_devices()[kernels]).tolist()
+    if not idle or graph.devices == 1:
+        return
+    nodes, calls = np.unique(graph.taskgraph.node[graph.task[kernels]], return_counts=True)
+    most = f"{len(idle)} of {graph.devices} sites (such as cpu:{idle[0]}) compute nothing"
+    if len(nodes):
+        node = graph.taskgraph.decomposition.graph.nodes[nodes[calls.argmax()]]
+        most += f": {node.name} (line {node.line}) has the most kernel calls, {counted(int(calls.max()), 'call')}"
+    raise BindError(f"{most}. help: --sites {max(1, graph.devices - len(idle))}")
 
 
 def sites_text(graph: MemGraph) -> str:
@@ -56,10 +78,11 @@ def sites_text(graph: MemGraph) -> str:
         a, b = np.unravel_index(int(traffic.between.argmax()), traffic.between.shape)
         busiest = f", at most {format_size(int(traffic.between.max()))} over one link (cpu:{a} to cpu:{b})"
     arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
-    kernels = [format_seconds(float(x)) for x in (traffic.kernel_seconds.min(), traffic.kernel_seconds.max())]
+    times = (traffic.kernel_seconds, traffic.receive_seconds)
+    kernels, receiving = (" to ".join([format_seconds(float(x)) for x in (t.min(), t.max())]) for t in times)
     return (
         f"{total}{busiest}{_beyond_bound(graph, traffic)}; with first reads each receives {' to '.join(arriving)}; "
-        f"each computes {' to '.join(kernels)} on one worker"
+        f"each computes {kernels} on one worker and receives for {receiving}"
     )
 
 
@@ -94,6 +117,7 @@ def sites_json(graph: MemGraph) -> dict[str, Any]:
                 "bytes_out": int(traffic.between[k].sum()),
                 "first_read_bytes": int(traffic.first_reads[k]),
                 "kernel_seconds": float(traffic.kernel_seconds[k]),
+                "receive_seconds": float(traffic.receive_seconds[k]),
             }
             for k in range(graph.devices)
         ],

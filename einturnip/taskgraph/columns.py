@@ -94,7 +94,7 @@ class TaskColumns:
         """Add a load, a store or a move."""
         if kind == TaskKind.MOVE:
             moved = min(value, *reads, key=self.value_nbytes.__getitem__) if reads else value
-            seconds = self.machine.op_latency + self.value_nbytes[moved] / self.machine.memory_bandwidth
+            seconds = self.machine.copy_seconds(self.value_nbytes[moved])
         else:
             seconds = self._file_seconds(kind, node, value)
         self.kernel(kind, node, key, value, reads, seen, (0, seconds, 0))

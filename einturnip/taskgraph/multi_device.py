@@ -109,7 +109,7 @@ class _MoveInsertion:
         return near and self._move_seconds(v) < float(self.tasks.seconds[self.load_of[v]])
 
     def _move_seconds(self, v: int) -> float:
-        return self.machine.op_latency + int(self.tasks.value_nbytes[v]) / self.machine.memory_bandwidth
+        return self.machine.move_seconds(int(self.tasks.value_nbytes[v]))
 
     def _append(self, row: int, reads: Sequence[int], seen: Sequence[int]) -> None:
         self.rows.append(row)

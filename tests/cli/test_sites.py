@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.cli.main import cli
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import BindError, CapacityError
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"
 DIMS = ("--dim", "n=512", "--dim", "k=512", "--dim", "m=512", "--arena", "1MiB")
@@ -48,6 +48,9 @@ def test_one_site_is_the_plan_without_sites(program: str) -> None:
         (("--sites", "0"), "0 is not in the range"),
         (("--sites", "2", "--device", "cpu"), "excludes --device"),
         (("--sites", "2", "--parts", "2"), "--parts"),
+        (("--sites", "2", "--link", "nonsense"), "'nonsense' is not a link. help: write its rate and its latency"),
+        (("--sites", "2", "--link", "1GB/s"), "such as 1.25GB/s,50us"),
+        (("--sites", "2", "--link", "0GB/s,1us"), "more than 0 bytes"),
     ],
 )
 def test_bad_input_is_refused(program: str, arguments: tuple[str, ...], message: str) -> None:
@@ -55,19 +58,79 @@ def test_bad_input_is_refused(program: str, arguments: tuple[str, ...], message:
     assert refused.exit_code == 2 and message in refused.output
 
 
+def test_a_link_of_one_site_is_refused(program: str) -> None:
+    refused = CliRunner().invoke(cli, ["plan", program, *DIMS, "--sites", "1", "--link", "1GB/s,1us"])
+    assert isinstance(refused.exception, BindError) and "the plan is for one" in str(refused.exception)
+
+
 def test_more_sites_than_work_are_named(tmp_path: Path) -> None:
     (tmp_path / "small.ein").write_text("input A : f64[n]\nY[i] = exp(A[i])\noutput Y\n")
-    shown = CliRunner().invoke(
-        cli, ["plan", str(tmp_path / "small.ein"), "--dim", "n=3", "--arena", "1MiB", "--sites", "8"]
+    arguments = ["plan", str(tmp_path / "small.ein"), "--dim", "n=3", "--arena", "1MiB", "--no-budgets", "--sites"]
+    refused = CliRunner().invoke(cli, [*arguments, "8"])
+    assert isinstance(refused.exception, BindError)
+    assert str(refused.exception) == (
+        "5 of 8 sites (such as cpu:3) compute nothing: Y (line 2) has the most kernel calls, 3 calls. help: --sites 3"
     )
-    assert shown.exit_code == 0, shown.output
-    assert "line 2: Y has 3 kernel calls, not 8" in " ".join(shown.output.split())
+    assert CliRunner().invoke(cli, [*arguments, "3"]).exit_code == 0
+
+
+@pytest.mark.parametrize("sites", [7, 60, 100])
+def test_the_named_number_of_sites_is_planned(program: str, sites: int) -> None:
+    dims = [x for label in "nkm" for x in ("--dim", f"{label}=4")]
+    arguments = ["plan", program, *dims, "--arena", "1MiB", "--no-budgets", "--sites"]
+    refused = CliRunner().invoke(cli, [*arguments, str(sites)])
+    assert isinstance(refused.exception, BindError) and "C (line 2)" in str(refused.exception)
+    number = str(refused.exception).rpartition("--sites ")[2]
+    assert CliRunner().invoke(cli, [*arguments, number]).exit_code == 0
 
 
 def test_too_little_memory_is_refused_with_the_minimum_of_each_site(program: str) -> None:
     refused = CliRunner().invoke(cli, ["plan", program, *DIMS[:-1], "100", "--sites", "4"])
     assert isinstance(refused.exception, CapacityError) and refused.exception.needed > 100
     assert "an arena of 100 B on each of 4 devices; the minimum is" in str(refused.exception)
+    assert str(refused.exception).endswith(", for the tiles of C (line 2)")
+    arguments = ["plan", program, *(x for label in "nkm" for x in ("--dim", f"{label}=8")), "--sites", "4", "--arena"]
+    small = CliRunner().invoke(cli, [*arguments, "100"])
+    assert isinstance(small.exception, CapacityError)
+    assert CliRunner().invoke(cli, [*arguments, str(small.exception.needed)]).exit_code == 0
+
+
+def test_the_link_sets_the_seconds_of_transfers(program: str) -> None:
+    arguments = ["plan", program, *DIMS, "--sites", "2", "--no-budgets", "--format", "json"]
+    default, linked = (
+        json.loads(CliRunner().invoke(cli, [*arguments, *link]).stdout) for link in ((), ("--link", "1MB/s,2ms"))
+    )
+    emitted = json.loads(
+        CliRunner().invoke(cli, [*arguments, "--link", "1MB/s,2ms", "--emit", "sites"], catch_exceptions=False).stdout
+    )
+    assert emitted["link"] == {"bandwidth": 1e6, "latency": 2e-3}
+    for k, site in enumerate(linked["sites"]):
+        received = [op for op in emitted["ops"] if op["kind"] == "receive" and op["site"] == k]
+        assert sum(op["writes"][0][2] for op in received) == site["bytes_in"]
+        expected = site["bytes_in"] / 1e6 + 2e-3 * len(received)
+        assert site["receive_seconds"] == pytest.approx(expected)
+        assert sum(op["seconds"] for op in received) == pytest.approx(expected)
+        assert linked["predicted"]["seconds"] >= expected
+    assert default["predicted"]["seconds"] < min(site["receive_seconds"] for site in linked["sites"])
+
+
+def test_the_link_replaces_that_of_a_described_machine(program: str) -> None:
+    arguments = ["plan", program, *DIMS, "--sites", "2", "--format", "json", "--simulate", "ethernet10", "--link"]
+    slow, same = (
+        json.loads(CliRunner().invoke(cli, [*arguments, link]).stdout)["dispatch"]["free"]["links"]["device->device"]
+        for link in ("1MB/s,2ms", "1.2GB/s,50us")
+    )
+    usual = json.loads(CliRunner().invoke(cli, arguments[:-1]).stdout)["dispatch"]["free"]["links"]["device->device"]
+    assert same == usual and slow["bytes"] == same["bytes"] and slow["seconds"] > slow["bytes"] / 2 / 1e6
+
+
+def test_a_run_on_simulated_devices_takes_a_link(program: str, tmp_path: Path) -> None:
+    arguments = ["run", program, *DIMS, "--random", "--device", "sim:0,1", "--report", str(tmp_path / "r.json")]
+    done, predicted = [], []
+    for link in ((), ("--link", "1MB/s,2ms")):
+        done.append(CliRunner().invoke(cli, [*arguments, *link]).exit_code)
+        predicted.append(json.loads((tmp_path / "r.json").read_text())["predicted"]["seconds"])
+    assert done == [0, 0] and predicted[0] < 0.1 < 1 < predicted[1]
 
 
 def test_a_program_with_too_many_calls_names_no_minimum(program: str) -> None:

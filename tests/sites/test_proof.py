@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.report.emit import emit_json
 from einturnip.verify.types import NotAPlan, Rule
@@ -22,7 +23,7 @@ from tests.verify.plans import Json, files_of, rules, verdict_of
 def text_of(graph: MemGraph) -> str:
     """What ``einturnip plan --emit sites --format json`` prints of a memory graph."""
     budget, prediction = SimpleNamespace(memory=None, arena=graph.capacity), SimpleNamespace(to_json=dict)
-    planned: Any = SimpleNamespace(memgraph=graph, budget=budget, prediction=prediction)
+    planned: Any = SimpleNamespace(memgraph=graph, machine=Machine(), budget=budget, prediction=prediction)
     return "".join(emit_json(planned, "sites", "case.ein", files_of(graph)))
 
 

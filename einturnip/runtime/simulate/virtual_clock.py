@@ -82,11 +82,13 @@ def simulate(
     seconds: Callable[[int], float] | None = None,
     cores: SharedCores | None = None,
     by_workers: Flags | None = None,
+    linked: bool = False,
 ) -> tuple[float, Sequence[int]]:
     """Return the makespan in seconds and the order in which ops end.
 
     ``seconds``: gives an op's duration (default: the plan's own estimate). The slots of a transfer lane share its
     bandwidth; several devices divide the compute slots evenly. ``by_workers``: transfers that compute workers run.
+    ``linked``: moves between devices take a link of their receiver, one after the other, and no compute slot.
     """
     planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
     shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]
@@ -94,6 +96,10 @@ def simulate(
     of, free = lanes(graph, each)
     if by_workers is not None and of is None:
         of = np.where(by_workers, Lane.COMPUTE, lanes_of_kinds(graph.kind)).astype(np.uint8).tobytes()
+    if linked and of is not None:
+        between, n = graph.between_devices(), max(free) + 1
+        of = np.where(between, n + graph.op_devices().astype(np.int64), of).tolist()
+        free = dict(free) | dict.fromkeys(range(n, n + graph.devices), 1)
     taken = array("d", (planned * np.array(shares)[graph.kind]).tobytes())
     ran = run(graph, policy(graph), free, taken, of, cores=cores)
     return ran.makespan, ran.order
