@@ -274,7 +274,8 @@ def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -
         return PlannedVariant(graph.graph, lowered, prediction, limit)
     # Frames of the traceback hold the failed plan; drop them, so that the next variant can use their memory.
     refused.__cause__ = refused.__context__ = None
-    trim_heap()
+    if request.memory is not None:
+        trim_heap()
     raise refused
 
 

@@ -171,3 +171,12 @@ def test_a_variant_that_cannot_beat_its_rival_is_not_made() -> None:
     assert len(variants.plan(request).memgraph) > 0
     with pytest.raises(TooExpensive):
         variants.plan(replace(request, rival=Rival(1e-9, 1e-9)))
+
+
+def test_a_refusal_within_an_arena_collects_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection takes long in a process with many objects, and no limit of its memory is stated."""
+    monkeypatch.setattr(variants, "trim_heap", lambda: pytest.fail("the heap was trimmed"))
+    with pytest.raises(CapacityError, match="the minimum is"):
+        et.compile("input A : f32[n, n]\nB[i, j] = exp(A[i, j]) * A[j, i]\noutput B\n").plan(
+            A=np.ones((99, 99), np.float32), arena=1
+        )
