@@ -6,11 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from einturnip.cost.kernel_work import ArrayPass, KernelWork, contraction_work, multiplied_work, work_seconds
+from einturnip.cost.kernel_work import (
+    ArrayPass,
+    KernelWork,
+    contraction_work,
+    kernel_flops,
+    multiplied_work,
+    simple_work,
+    work_seconds,
+)
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_code_work import native_work
-from einturnip.cost.operations import kernel_flops
-from einturnip.cost.region_work import kernel_work
 from einturnip.cost.working_set import splits_aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
@@ -22,9 +28,9 @@ from einturnip.kernels.select import (
     Mode,
     blas_spec,
     compile_kernel,
-    compiled_region,
     machine_code,
     planned_workspace_nbytes,
+    priced_region,
     product_code,
     product_spec,
 )
@@ -43,22 +49,12 @@ def kernel_seconds(
     points, for masks that leave out parts of it.
     """
     mode = mode or ("accumulate" if splits_aggregation(einsum, extents) else "full")
-    if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents:
-        work = _compiled_work(einsum, tuple(extents), mode)
-        if work is not None:
-            return machine.op_latency + work_seconds(work, machine)
-    spec = blas_spec(einsum, tuple(extents), mode)
-    if spec is not None:
-        return machine.op_latency + work_seconds(contraction_work(spec), machine)
-    if isinstance(einsum, Region) and mode == "combine":
-        added = ArrayPass("add.float32", 1, kernel_flops(einsum, tuple(extents), mode))
-        return machine.op_latency + work_seconds(KernelWork([added], turns={"call": 1}), machine)
-    if machine.compiled and isinstance(einsum, Region) and machine_code(einsum, mode):
-        kernel = compiled_region(einsum, tuple(extents), mode)
+    tile = tuple(extents)
+    if isinstance(einsum, Region):
+        work = _region_work(einsum, tile, machine, mode, origins)
     else:
-        kernel = compile_kernel(einsum, tuple(extents), mode)
-    share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
-    return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
+        work = _einsum_work(einsum, tile, machine, mode)
+    return machine.op_latency + work_seconds(work, machine)
 
 
 def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode: Mode) -> float:
@@ -73,7 +69,29 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
     if isinstance(fallback, BlockedKernel) and fallback.within is not None:
         nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
         fallback = fallback if nbytes >= fallback.workspace_nbytes else fallback.within(nbytes)
-    return machine.op_latency + work_seconds(kernel_work(fallback), machine)
+    return machine.op_latency + work_seconds(simple_work(fallback), machine)
+
+
+def _region_work(
+    region: Region, extents: tuple[int, ...], machine: Machine, mode: Mode, origins: Sequence[int] | None
+) -> KernelWork:
+    if mode == "combine":
+        return KernelWork([ArrayPass("add.float32", 1, kernel_flops(region, extents, mode))], turns={"call": 1})
+    from einturnip.cost.region_work import kernel_work
+
+    native = machine.compiled and bool(machine_code(region, mode))
+    return kernel_work(priced_region(region, extents, mode, native), origins)
+
+
+def _einsum_work(einsum: Einsum, extents: tuple[int, ...], machine: Machine, mode: Mode) -> KernelWork:
+    work = _compiled_work(einsum, extents, mode) if machine.compiled and 0 not in extents else None
+    if work is not None:
+        return work
+    spec = blas_spec(einsum, extents, mode)
+    if spec is not None:
+        return contraction_work(spec)
+    share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
+    return simple_work(compile_kernel(einsum, extents, mode), share)
 
 
 def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelWork | None:

@@ -15,6 +15,10 @@ from functools import partial
 import numpy as np
 
 from einturnip.cost.machine import Machine
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region, Space
+from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.blas.contraction_spec import ContractionSpec
 from einturnip.kernels.blas.matrices import multiplied_ns
 from einturnip.kernels.expr.assemble import PrimitiveStep, Register
@@ -27,6 +31,8 @@ from einturnip.kernels.numpy.gather_row import GatherRows
 from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad
 from einturnip.kernels.numpy.keyed import CheckedKernel, FinalizedKernel
 from einturnip.kernels.numpy.scatter import Scatter
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import blas_spec
 from einturnip.tuning.search import BYTE_NS, CACHED_NBYTES, SERIALIZED_SCATTERS, SMALL_PRODUCT
 
 
@@ -141,15 +147,15 @@ def _blocked(kernel: BlockedKernel, share: float) -> KernelWork:
     seen, before = set[int](), set[int]()
     work.turn("call")
     work.turn("block", sections.total)
-    for number, steps in enumerate(kernel.sections):
+    for number, steps in enumerate(kernel.steps.sections):
         if number == sections.innermost + 1:
             before = set(seen)
         elif number == sections.innermost + 2:  # later blocks of a reduction read their operands again
-            seen -= {k for k in seen - before if kernel.registers[k].kind == "operand"}
+            seen -= {k for k in seen - before if kernel.steps.registers[k].kind == "operand"}
         for step in steps:
-            made = _pass(kernel.registers, sections, number, step, seen)
+            made = _pass(kernel.steps.registers, sections, number, step, seen)
             if made.times:
-                _add_pass(work, made, step, sections, share, kernel.registers[step.out].dtype.itemsize)
+                _add_pass(work, made, step, sections, share, kernel.steps.registers[step.out].dtype.itemsize)
     if sum(p.read + p.written for p in work.passes) < CACHED_NBYTES:
         work.passes = [replace(p, read=0.0, written=0.0) for p in work.passes]
     return work
@@ -324,6 +330,46 @@ def _block_sizes(extent: int, block: int) -> list[tuple[int, int]]:
     block = max(1, block)
     whole, rest = divmod(extent, block)
     return [(n, c) for n, c in ((block, whole), (rest, 1 if rest else 0)) if c] or [(0, 1)]
+
+
+def kernel_flops(space: Space, extents: tuple[int, ...], mode: Mode) -> int:
+    """Return the operations of a tile.
+
+    A contraction has 2 for each point, any other einsum its operators and its fold. Combining or finalizing a state has
+    one for each element.
+    """
+    if isinstance(space, Region):
+        return _region_flops(space, extents, mode)
+    finalized = math.prod(extents[: space.n_out])
+    if mode in ("finalize", "combine"):
+        return finalized
+    if 0 in extents:
+        return 0
+    if blas_spec(space, extents, mode) is not None:
+        return 2 * math.prod(extents)
+    scatters = any(key.label < space.n_out for key in space.keys)
+    finalizes = space.aggregation is not None and not space.aggregation.finalize_is_identity
+    return _operators(space, extents) + (finalized if scatters and finalizes and mode == "full" else 0)
+
+
+def _region_flops(region: Region, extents: Sequence[int], mode: Mode) -> int:
+    if mode == "combine":
+        return sum(math.prod(shape) for shape, _ in region.components(extents))
+    folded, steps = region.required(region.carried), range(len(region.steps))
+    total = 0
+    for k in steps if mode == "full" else folded if mode == "accumulate" else {*steps} - folded:
+        step = region.steps[k]
+        own = tuple([extents[p] for p in step.labels])
+        multiplied = contraction(step.einsum) is not None and step.einsum.join.dtype.is_inexact
+        total += 2 * math.prod(own) if multiplied else _operators(step.einsum, own)
+    return total
+
+
+def _operators(einsum: Einsum, extents: Sequence[int]) -> int:
+    """Return one operation for each operator of the join, and one for the fold, at every selected point."""
+    operators = sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + (einsum.aggregation is not None)
+    keyed = {key.label for key in einsum.keys}
+    return max(1, operators) * math.prod([n for p, n in enumerate(extents) if p not in keyed])
 
 
 def work_seconds(work: KernelWork, machine: Machine) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from einturnip.ir.einsum import Access, Index
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.select import compile_kernel, workspace_nbytes
+from einturnip.kernels.select import workspace_nbytes
 from einturnip.tuning.search import COPY_COST
 
 
@@ -77,6 +77,6 @@ def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
     made = state_nbytes(einsum, tiles) if split else output_nbytes(einsum, tiles)
     total = operands + made + workspace
     if split and needs_finalize(einsum):
-        finalizer = compile_kernel(einsum, tuple(tiles), "finalize")
-        total = max(total, made + output_nbytes(einsum, tiles) + finalizer.workspace_nbytes)
+        finalizing = workspace_nbytes(einsum, tuple(tiles), "finalize")
+        total = max(total, made + output_nbytes(einsum, tiles) + finalizing)
     return total

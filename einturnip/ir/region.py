@@ -128,6 +128,17 @@ class Region(TileSpace):
         within = {p for k in self.tiled for p in bound[k]}
         return inner | {p for p in self.aggregated if p in within or not all(p in bound[k] for k in self.carried)}
 
+    def required(self, roots: Sequence[int]) -> frozenset[int]:
+        """Return the roots and the steps they depend on; dependencies of carried steps are not followed."""
+        found, work = set(roots), list(roots)
+        while work:
+            for o in self.steps[work.pop()].operands:
+                if o < 0 and ~o not in found:
+                    found.add(~o)
+                    if ~o not in self.carried:
+                        work.append(~o)
+        return frozenset(found)
+
     @property
     def state_dtypes(self) -> tuple[DType, ...]:
         """Element types of the state's components."""

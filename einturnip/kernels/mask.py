@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.predicates import adds_nothing, conditions, specialized, truth
@@ -54,7 +55,7 @@ class LabelMask:
         self.conditions = tuple(dict.fromkeys(c for found in self.of_step for c in found.values()))
         keys = [(s, slots_of(key.value)) for s in self.steps for key in s.einsum.keys]
         self._keyed = {~s.operands[slot] for s, slots in keys for slot in slots}
-        self._idle: dict[ConditionValues, bool] = {}
+        self._variants: dict[tuple[ConditionValues, bool], MaskVariant] = {}
 
     def evaluate(self, box: Sequence[tuple[int, int]]) -> ConditionValues:
         """Return the condition values on a box, (start, stop) by label."""
@@ -68,12 +69,16 @@ class LabelMask:
         """Return True where nothing is added to any state, given the condition values."""
         if not self.conditions or not self.carried:
             return False
-        if decided not in self._idle:
-            self._idle[decided] = self.variant(decided).idle.issuperset(self.carried)
-        return self._idle[decided]
+        return self.variant(decided).idle.issuperset(self.carried)
 
     def variant(self, decided: ConditionValues, hoists: bool = True) -> MaskVariant:
         """Return the steps specialised to condition values; ``hoists``: masked values may be overwritten."""
+        found = self._variants.get((decided, hoists))
+        if found is None:
+            found = self._variants[decided, hoists] = self._specialized(decided, hoists)
+        return found
+
+    def _specialized(self, decided: ConditionValues, hoists: bool) -> MaskVariant:
         known = dict(zip(self.conditions, decided, strict=True))
         joins: list[Scalar] = []
         numbers: dict[int, ScalarConst] = {}
@@ -110,6 +115,9 @@ class LabelMask:
             slots = frozenset(s for s, o in enumerate(step.operands) if o < 0 and ~o in masked)
             joins[k] = _unmasked(joins[k], slots) if slots else joins[k]
         return masked
+
+
+label_mask = lru_cache(maxsize=64)(LabelMask)
 
 
 def _alone(einsum: Einsum) -> RegionStep:

@@ -131,7 +131,9 @@ def _as_machine_code(fallback: HostKernel, einsum: Einsum, extents: tuple[int, .
 
 def _slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Return the kernel; for a product the one without machine code, which may take more workspace."""
-    is_product = isinstance(einsum, Einsum) and product_spec(einsum, extents, mode) is not None
+    if isinstance(einsum, Region):
+        return priced_region(einsum, extents, mode, False)
+    is_product = product_spec(einsum, extents, mode) is not None
     return compile_kernel(einsum, extents, mode, by_blas=is_product)
 
 
@@ -159,7 +161,7 @@ def _stand_in(
     if isinstance(einsum, Region):
         from einturnip.kernels.fused.row_kernel import RowsKernel
 
-        made = compiled_region(einsum, extents, mode) if einsum.of_rows else None
+        made = priced_region(einsum, extents, mode, True) if einsum.of_rows else None
         return made.fallback.within if isinstance(made, RowsKernel) else None
     fallback = kernel.fallback if isinstance(kernel, MachineCodeKernel) else kernel
     return fallback.within if isinstance(fallback, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
@@ -210,10 +212,13 @@ def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKer
     return MachineCodeKernel(code, product.extents, function, kernel)
 
 
-@lru_cache(maxsize=256)
-def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """Return the kernel that a region has once its machine code is compiled, for cost estimates."""
-    return _region_kernel(region, extents, mode, native=True)
+@lru_cache(maxsize=128)
+def priced_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool) -> HostKernel:
+    """Return a region's kernel to read its cost from.
+
+    ``native``: the kernel that it has once its machine code is compiled.
+    """
+    return _region_kernel(region, extents, mode, native)
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
@@ -225,7 +230,8 @@ def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code
     from einturnip.kernels.numpy.scatter import Scatter
 
     kernel = compile_keyed(einsum, extents, mode)
-    sections = getattr(kernel.fold if isinstance(kernel, FinalizedKernel) else kernel, "sections", ())
+    fold = kernel.fold if isinstance(kernel, FinalizedKernel) else kernel
+    sections = fold.steps.sections if isinstance(fold, BlockedKernel) else ()
     found: dict[Code, None] = {}
     for operation in (step.operation for section in sections for step in section):
         if isinstance(operation, RowLoad):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from einturnip.cost.machine import Machine
-from einturnip.cost.operations import kernel_flops
 from einturnip.devices.registry import kind_of
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
-from einturnip.kernels.mask import LabelMask
+from einturnip.kernels.mask import LabelMask, label_mask
 from einturnip.kernels.protocol import Mode
 from einturnip.tiling.types import Partitioning
 
@@ -49,7 +48,7 @@ class KernelCosts:
             return self._priced((id(e), mode, extents), e, mode, box)
         mask = self._masks.get(id(e))
         if mask is None:
-            mask = self._masks[id(e)] = LabelMask(e)
+            mask = self._masks[id(e)] = label_mask(e)
         if not mask.conditions:
             return self._priced((id(e), mode, extents), e, mode, box)
         condition_values = mask.evaluate(box)
@@ -61,6 +60,7 @@ class KernelCosts:
         found = self._known.get(key)
         if found is None:
             from einturnip.cost.kernel_time import kernel_seconds
+            from einturnip.cost.kernel_work import kernel_flops
 
             extents = tuple([hi - lo for lo, hi in box])
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])

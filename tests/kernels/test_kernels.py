@@ -15,7 +15,7 @@ from einturnip.ir.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, I8, I32, I
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels import select
-from einturnip.kernels.numpy import elementwise
+from einturnip.kernels.numpy import blocked
 from tests.reference.einsum import evaluate_einsum
 
 DTYPES = (BOOL, I8, U8, I32, I64, F16, BF16, F32, F64, C64, C128)
@@ -84,7 +84,7 @@ def einsums(draw: st.DrawFn, ops: tuple[str | None, ...] = (None, *AGGREGATIONS)
 
 def run(points: int, einsum: Einsum, extents: tuple[int, ...], mode: str, outs, operands, origins, first=True) -> int:
     """Compile for blocks of ``points`` and call, in a workspace of exactly the stated size whose end is watched."""
-    with mock.patch.object(elementwise, "BLOCK_POINTS", points):
+    with mock.patch.object(blocked, "BLOCK_POINTS", points):
         kernel = select.compile_tile(einsum, extents, mode)
     workspace = np.full(kernel.workspace_nbytes + 64, 0xA5, np.uint8)
     status = kernel(outs, operands, origins, first, workspace[: kernel.workspace_nbytes])

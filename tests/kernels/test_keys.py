@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.core.errors import OutOfRange
-from einturnip.cost.operations import kernel_flops
+from einturnip.cost.kernel_work import kernel_flops
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from einturnip.ir.einsum import Einsum, Key

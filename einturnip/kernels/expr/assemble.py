@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -50,6 +51,49 @@ class PrimitiveStep:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AssembledSteps:
+    """Steps over registers, in the sections of a loop nest, for blocks of any size.
+
+    ``sections``: see Assembler. ``carries``: by level of partial states, the steps that initialise the state above it,
+    and those that combine with it. ``iotas``: registers that contain 0, 1, ... when a call begins. ``lives``: (slot,
+    first write, last read, slot whose bytes it takes over) in the order of the first writes.
+    """
+
+    registers: tuple[Register, ...]
+    sections: tuple[tuple[PrimitiveStep, ...], ...]
+    carries: tuple[tuple[tuple[PrimitiveStep, ...], tuple[PrimitiveStep, ...]], ...]
+    iotas: tuple[int, ...]
+    lives: tuple[tuple[int, int, int, int | None], ...]
+
+    def layout(self, space: BlockedSpace) -> tuple[dict[int, int], int]:
+        """Return the byte offset of each slot, and the workspace's size; live slots do not overlap."""
+        offsets: dict[int, int] = {}
+        taken: list[tuple[int, int, int, int]] = []  # register, offset, end, last
+        total = 0
+        for register, first, last, host in self.lives:
+            nbytes = self._nbytes(register, space)
+            if host is not None:
+                offset = offsets[host]
+                taken = [t for t in taken if t[0] != host]
+            else:
+                taken = [t for t in taken if t[3] >= first]
+                offset = _gap(sorted((o, e) for _, o, e, _ in taken), nbytes)
+            offsets[register] = offset
+            taken.append((register, offset, offset + nbytes, last))
+            total = max(total, offset + nbytes)
+        return offsets, total
+
+    def tables_nbytes(self, space: BlockedSpace) -> int:
+        """Return the bytes of workspace for tables."""
+        return sum(self._nbytes(k, space) for k, r in enumerate(self.registers) if r.kind == "table")
+
+    def _nbytes(self, register: int, space: BlockedSpace) -> int:
+        r = self.registers[register]
+        size = r.index if r.kind == "table" else math.prod([space.blocks[p] for p in r.labels])
+        return -(-size * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+
 @dataclass(slots=True)
 class _Lifetime:
     """The first write and last read of a slot, and the slot whose bytes it takes over."""
@@ -61,12 +105,16 @@ class _Lifetime:
 
 @dataclass(slots=True)
 class Assembler:
-    """Builds the sections of a blocked kernel: one for each loop level, the two folds, and finalization."""
+    """Builds the sections of a blocked kernel: one for each loop level, the two folds, and finalization.
+
+    ``sized``: the steps depend on the sizes of the tile or of its blocks.
+    """
 
     space: BlockedSpace
     registers: list[Register] = field(default_factory=list)
     lives: dict[int, _Lifetime] = field(default_factory=dict)
     sections: list[list[PrimitiveStep]] = field(default_factory=list)
+    sized: bool = False
     _iotas: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,11 +136,11 @@ class Assembler:
 
     def external(self, kind: RegisterKind, index: int, dtype: np.dtype[Any], labels: Iterable[int]) -> int:
         """Return a register for an operand, an output, or the whole tile of one."""
-        return self._new(Register(kind, dtype, frozenset(labels), self.space.level(labels), index))
+        return self._new(Register(kind, dtype, _shared(frozenset(labels)), self.space.level(labels), index))
 
     def slot(self, dtype: np.dtype[Any], labels: Iterable[int], pinned: bool = False) -> int:
         """Return a register in the workspace; a pinned one keeps its bytes during the whole call."""
-        register = self._new(Register("slot", dtype, frozenset(labels), self.space.level(labels)))
+        register = self._new(Register("slot", dtype, _shared(frozenset(labels)), self.space.level(labels)))
         if pinned:
             self.lives[register] = _Lifetime(-1, 1 << 60)
         return register
@@ -178,11 +226,6 @@ class Assembler:
         self.step(level if section is None else section, np.add, (self._iotas[label], offset), out)
         return out
 
-    @property
-    def iotas(self) -> tuple[int, ...]:
-        """Registers that contain 0, 1, ... when a call begins."""
-        return tuple(self._iotas.values())
-
     def redirect(self, register: int, out: int) -> bool:
         """Let the step that computes a slot write to ``out`` instead; return False if none can."""
         for section in self.sections:
@@ -194,34 +237,18 @@ class Assembler:
                     return True
         return False
 
-    def layout(self) -> tuple[dict[int, int], int]:
-        """Return the byte offset of each slot, and the workspace's size; live slots do not overlap."""
+    def finish(self) -> AssembledSteps:
+        """Return the steps, with the lifetimes of their slots."""
         self._find_lives()
-        offsets: dict[int, int] = {}
-        taken: list[tuple[int, int, int, int]] = []  # register, offset, end, last
-        total = 0
-        for register in sorted(self.lives, key=lambda r: (self.lives[r].first, r)):
-            life, nbytes = self.lives[register], self._nbytes(register)
-            if life.host is not None:
-                offset = offsets[life.host]
-                taken = [t for t in taken if t[0] != life.host]
-            else:
-                taken = [t for t in taken if t[3] >= life.first]
-                offset = _gap(sorted((o, e) for _, o, e, _ in taken), nbytes)
-            offsets[register] = offset
-            taken.append((register, offset, offset + nbytes, life.last))
-            total = max(total, offset + nbytes)
-        return offsets, total
-
-    def _nbytes(self, register: int) -> int:
-        r = self.registers[register]
-        size = r.index if r.kind == "table" else math.prod(self.space.shape(r.labels))
-        return -(-size * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-
-    @property
-    def tables_nbytes(self) -> int:
-        """Bytes of workspace for tables."""
-        return sum(self._nbytes(k) for k, r in enumerate(self.registers) if r.kind == "table")
+        own, sections = self.fresh + 3, list(map(tuple, self.sections))
+        lives = sorted(self.lives, key=lambda r: (self.lives[r].first, r))
+        return AssembledSteps(
+            tuple(self.registers),
+            tuple(sections[:own]),
+            tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
+            tuple(self._iotas.values()),
+            tuple((r, self.lives[r].first, self.lives[r].last, self.lives[r].host) for r in lives),
+        )
 
     def _find_lives(self) -> None:
         """Find lifetimes: a slot read in an inner loop must stay alive until that loop ends."""
@@ -255,6 +282,12 @@ class Assembler:
             if dies and (r.dtype, r.labels) == (mine.dtype, mine.labels):
                 self.lives[out].host = a
                 return
+
+
+@lru_cache(maxsize=1024)
+def _shared(labels: frozenset[int]) -> frozenset[int]:
+    """Return one object for equal sets, of which kernels keep many."""
+    return labels
 
 
 def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:

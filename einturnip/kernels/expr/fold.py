@@ -19,6 +19,7 @@ from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.primitives import BLOCK_LENGTH, Array, copy, first_along, flat_arg, reduction, summed
+from einturnip.kernels.expr.space import BlockedSpace
 
 # The ufuncs of the combinations of one component, and of the sums' counts.
 FOLDS: dict[str, np.ufunc] = {
@@ -61,10 +62,18 @@ def carries_rounded_sums(region: Region) -> bool:
 def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:
     """Emit a step that sums a block over labels, with a rounding error logarithmic in their extents."""
     labels, register = tuple(labels), assembler.registers[out]
-    terms = math.prod(assembler.space.blocks[p] for p in labels)
-    halvings = max(0, -(-terms // BLOCK_LENGTH) - 1).bit_length()
-    halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings)]
+    halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings(assembler.space, labels))]
     assembler.step(section, partial(summed, assembler.space.axes(labels)), (value, *halves), out)
+
+
+def halvings(space: BlockedSpace, labels: Iterable[int]) -> int:
+    """Return how often the sum of a block over labels is halved."""
+    return max(0, -(-math.prod(space.blocks[p] for p in labels) // BLOCK_LENGTH) - 1).bit_length()
+
+
+def has_short_ranks(einsum: Einsum, space: BlockedSpace) -> bool:
+    """Return whether 16 bits number the points of a block along its one aggregated label."""
+    return len(einsum.aggregated) == 1 and space.blocks[einsum.n_out] < 1 << 16
 
 
 def _fold_logsumexp(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
@@ -101,7 +110,7 @@ def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, 
     local = assembler.slot(I64.numpy, out, pinned=True)
     labels = range(len(einsum.labels))
     if len(axes) == 1 and axes[0] < len(space.order) - 1:
-        rank = (U16 if space.blocks[einsum.n_out] < 1 << 16 else U32).numpy
+        rank = (U16 if has_short_ranks(einsum, space) else U32).numpy
         scratch = [assembler.slot(d, over) for over in (labels, out) for d in (BOOL.numpy, rank)]
         assembler.step(section, partial(first_along, axes[0]), (value, state[0], *scratch), local)
     else:

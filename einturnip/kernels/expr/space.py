@@ -78,6 +78,11 @@ def cut(
     )
 
 
+def cut_all(order: Sequence[int], extents: Sequence[int], points: int) -> BlockedSpace:
+    """Return blocks of a space that has output labels only."""
+    return cut(order, extents, len(order), points)
+
+
 def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], max_points: int, points: int) -> None:
     """Lengthen blocks one by one, up to ``max_points`` points of these labels and ``points`` in all."""
     for label in labels:

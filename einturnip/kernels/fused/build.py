@@ -79,18 +79,6 @@ def _ones(n: int, dtype: DType) -> Array:
     return np.ones(n, dtype.numpy)
 
 
-def required_steps(region: Region, roots: Sequence[int]) -> frozenset[int]:
-    """Return the roots and the steps they depend on; dependencies of carried steps are not followed."""
-    found, work = set(roots), list(roots)
-    while work:
-        for o in region.steps[work.pop()].operands:
-            if o < 0 and ~o not in found:
-                found.add(~o)
-                if ~o not in region.carried:
-                    work.append(~o)
-    return frozenset(found)
-
-
 @dataclass
 class BlockProgramBuilder:
     """Builds a region's programs for blocks of one size.
@@ -113,7 +101,7 @@ class BlockProgramBuilder:
     def block(self, variant: MaskVariant) -> BlockProgram:
         """Build the program that folds a block into the states."""
         region, active = self.region, [k for k in self.region.carried if k not in variant.idle]
-        required, means = required_steps(region, active), {shift.of for shift in region.shifts}
+        required, means = region.required(active), {shift.of for shift in region.shifts}
         for k, step in enumerate(region.steps):
             if k in region.carried and (k in active or k in required or k in means):
                 fuses = self.native and k in active and self._can_fuse(k, step)
@@ -226,7 +214,7 @@ class BlockProgramBuilder:
     def finalize(self, variant: MaskVariant) -> BlockProgram:
         """Build the program that computes the result from the states."""
         region, last = self.region, len(self.region.steps) - 1
-        required = required_steps(region, [last]) if last not in region.carried else frozenset({last})
+        required = region.required([last]) if last not in region.carried else frozenset({last})
         for k, step in enumerate(region.steps):
             if k not in required:
                 continue

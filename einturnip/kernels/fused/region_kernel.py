@@ -36,7 +36,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
 from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
-from einturnip.kernels.mask import ConditionValues, LabelMask
+from einturnip.kernels.mask import ConditionValues, label_mask
 from einturnip.kernels.protocol import CallArguments, KernelCall, Mode, PreparableKernel, PythonCall
 
 _SPARE_NBYTES = 4 << 10  # scratch for kernels of blocks at the edges, which may need more than those of full blocks
@@ -90,7 +90,7 @@ def stored_steps(region: Region, mode: Mode, compile_step: Compile) -> frozenset
 
     None if the mask has too many conditions to look at every program.
     """
-    mask, blocks = LabelMask(region), tuple([min(n, _ANY_EXTENT) for n in region.bounds])
+    mask, blocks = label_mask(region), tuple([min(n, _ANY_EXTENT) for n in region.bounds])
     if len(mask.conditions) > _MAX_STORED_CONDITIONS or 0 in blocks:
         return None
     layout, found = lay_out(region, blocks, 1), set[int]()
@@ -125,7 +125,7 @@ class RegionKernel(PreparableKernel):
         self.blocks = choose_blocks(region, extents, mode == "full", value_nbytes)
         self.stored = None if region.of_rows else stored_steps(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
-        self.mask = LabelMask(region)
+        self.mask = label_mask(region)
         self.levels = state_levels(region, extents, self.blocks, mode)
         combine_nbytes = self.combiner(self.blocks).workspace_nbytes if self.levels.partial else 0
         levels = self.levels.partial + (mode == "full")

@@ -17,7 +17,7 @@ from einturnip.kernels.fused.space import lay_out
 from einturnip.kernels.fused.step_einsum import sum_of_mean
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
-from einturnip.kernels.mask import LabelMask
+from einturnip.kernels.mask import label_mask
 from einturnip.kernels.protocol import CallArguments, KernelCall, MachineCode, Mode
 
 
@@ -82,7 +82,7 @@ def row_region_code(region: Region, compile_step: Compile) -> tuple[FusedRowSpec
 
 def _run(region: Region, extents: Sequence[int], compile_step: Compile) -> RowFunctionCall | None:
     """Return the call of one function for every step; None if a step has to stay with NumPy."""
-    mask, last = LabelMask(region), len(region.steps) - 1
+    mask, last = label_mask(region), len(region.steps) - 1
     variant = mask.variant((None,) * len(mask.conditions), False)
     builder = BlockProgramBuilder(region, lay_out(region, extents, 1), tuple(extents), compile_step)
     opened = OpenRowFunction(region)

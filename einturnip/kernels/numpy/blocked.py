@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from einturnip.ir.einsum import Access
-from einturnip.kernels.expr.assemble import Assembler, PrimitiveStep, Register
+from einturnip.kernels.expr.assemble import AssembledSteps, Assembler, PrimitiveStep, Register
 from einturnip.kernels.expr.primitives import Array
-from einturnip.kernels.expr.space import BlockedSpace
+from einturnip.kernels.expr.space import BLOCK_POINTS, BlockedSpace
 from einturnip.kernels.expr.window import TileView, aligned
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel
@@ -19,63 +20,106 @@ from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKern
 BLOCKS_IN_SEQUENCE = 64  # blocks whose results are added to one partial state, where additions round
 _ALL = slice(None)
 
+_WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
+_MIN_POINTS, _TINY_POINTS = 1024, 8192
+_STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # with few temporary values, long blocks save calls
+_LONG_BLOCKS_NBYTES = 256 << 10  # maximum temporary bytes for which blocks are lengthened
 
-@dataclass(frozen=True)
-class BlockedKernel(PreparableKernel):
-    """Steps over registers, in sections of a loop nest; see Assembler.
 
-    ``accesses`` and ``out_accesses``: the labels of each operand's and output's axes. ``cleared``: the initial value of
-    each output, if the sections only add to it. ``carries``: by level of partial states, the steps that initialise the
-    state above it, and those that combine with it. ``tables_nbytes``: the part of the workspace that does not depend on
-    the blocks' size. ``within``: the same kernel in blocks that fit a number of bytes, or in the smallest there are.
+def _no_sizes(space: BlockedSpace) -> Hashable:
+    return ()
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedSteps:
+    """The steps of an einsum's blocked kernels, for tiles of any extents.
+
+    Tiles whose blocks have the same loops share them.
+
+    ``cut``: from a tile's extents and the points of a block to the blocks. ``assemble``: emits the steps for blocks and
+    extents. ``accesses`` and ``out_accesses``: the labels of each operand's and output's axes. ``whole``: the outputs
+    are overwritten. ``cleared``: the initial value of each output, if the steps only add to it. ``sizes``: what the
+    steps depend on besides the order of labels and the loops. ``tile_points``: points of a tile.
     """
 
-    space: BlockedSpace
-    registers: tuple[Register, ...]
-    sections: tuple[tuple[PrimitiveStep, ...], ...]
-    offsets: dict[int, int]
-    iotas: tuple[int, ...]
+    cut: Callable[[tuple[int, ...], int], BlockedSpace]
+    assemble: Callable[[Assembler, tuple[int, ...]], None]
     accesses: tuple[Access, ...]
     out_accesses: tuple[Access, ...]
     whole: bool
-    workspace_nbytes: int
     cleared: tuple[Array, ...] = ()
-    carries: tuple[tuple[tuple[PrimitiveStep, ...], tuple[PrimitiveStep, ...]], ...] = ()
-    tables_nbytes: int = 0
-    within: Callable[[int], BlockedKernel] | None = field(default=None, compare=False)
+    sizes: Callable[[BlockedSpace], Hashable] = _no_sizes
+    tile_points: Callable[[tuple[int, ...]], int] = math.prod
+    _shared: dict[Hashable, AssembledSteps] = field(default_factory=dict)
+
+    def kernel(self, extents: tuple[int, ...]) -> BlockedKernel:
+        """Return the kernel with the largest blocks whose workspace fits the cache, and is small for its tile."""
+        points, tile_points = _STREAM_BLOCKS * BLOCK_POINTS, self.tile_points(extents)
+        kernel = self._in_blocks(extents, points)
+        if kernel.blocks_nbytes > max(_STREAM_NBYTES, min(points, tile_points) // 4):
+            kernel = self.within(extents, _WORKSPACE_NBYTES)
+            limit, points = min(_LONG_BLOCKS_NBYTES, tile_points // 4), 2 * BLOCK_POINTS
+            while kernel.space.loops and (longer := self._in_blocks(extents, points)).blocks_nbytes <= limit:
+                kernel, points = longer, 2 * points
+        return kernel
+
+    def within(self, extents: tuple[int, ...], nbytes: int) -> BlockedKernel:
+        """Return the kernel with the largest blocks whose workspace fits ``nbytes``, else with the smallest."""
+        points = min(BLOCK_POINTS, max(_TINY_POINTS, self.tile_points(extents) // 4))
+        while (kernel := self._in_blocks(extents, points)).blocks_nbytes > nbytes and points > _MIN_POINTS:
+            points //= 2
+        return kernel
+
+    def _in_blocks(self, extents: tuple[int, ...], points: int) -> BlockedKernel:
+        """Return the kernel in blocks of at most about ``points`` points."""
+        space = self.cut(extents, points)
+        inner = space.order[-1:]
+        key = space.order, space.loops, space.n_out_loops, [space.extents[p] > 1 for p in inner] == [True]
+        shared = (*key, self.sizes(space))
+        steps = self._shared.get(shared)
+        if steps is None:
+            assembler = Assembler(space)
+            self.assemble(assembler, extents)
+            steps = assembler.finish()
+            if not assembler.sized:
+                self._shared[shared] = steps
+        return BlockedKernel(self, extents, space, steps, steps.layout(space)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedKernel(PreparableKernel):
+    """The steps of an einsum over the blocks of a tile.
+
+    Its size is chosen from the sizes of the steps' registers; no memory is laid out before the first call.
+    """
+
+    source: BlockedSteps
+    extents: tuple[int, ...]
+    space: BlockedSpace
+    steps: AssembledSteps
+    workspace_nbytes: int
+    _smaller: dict[int, BlockedKernel] = field(default_factory=dict)
+
+    @cached_property
+    def offsets(self) -> dict[int, int]:
+        """Offsets of the slots in the workspace."""
+        return self.steps.layout(self.space)[0]
+
+    @property
+    def blocks_nbytes(self) -> int:
+        """Bytes of workspace that depend on the blocks' size."""
+        return self.workspace_nbytes - self.steps.tables_nbytes(self.space)
+
+    def within(self, nbytes: int) -> BlockedKernel:
+        """Return the kernel in blocks that fit ``nbytes`` of workspace, or in the smallest there are."""
+        if nbytes not in self._smaller:
+            self._smaller[nbytes] = self.source.within(self.extents, nbytes)
+        return self._smaller[nbytes]
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""
-        if len(arguments.workspace) < self.workspace_nbytes and self.within is not None:
-            return self.within(len(arguments.workspace)).prepare(arguments)  # the plan expected machine code
-        return _BlockedCall(self, arguments)
-
-
-def blocked(
-    assembler: Assembler,
-    accesses: Sequence[Access],
-    out_accesses: Sequence[Access],
-    whole: bool,
-    cleared: Sequence[Array] = (),
-) -> BlockedKernel:
-    """Freeze the state of an assembler into a kernel."""
-    offsets, nbytes = assembler.layout()
-    sections = list(map(tuple, assembler.sections))
-    own = assembler.fresh + 3
-    return BlockedKernel(
-        space=assembler.space,
-        registers=tuple(assembler.registers),
-        sections=tuple(sections[:own]),
-        offsets=offsets,
-        iotas=assembler.iotas,
-        accesses=tuple(accesses),
-        out_accesses=tuple(out_accesses),
-        whole=whole,
-        workspace_nbytes=nbytes,
-        cleared=tuple(cleared),
-        carries=tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
-        tables_nbytes=assembler.tables_nbytes,
-    )
+        fits = len(arguments.workspace) >= self.workspace_nbytes  # else the plan expected machine code
+        return _BlockedCall(self if fits else self.within(len(arguments.workspace)), arguments)
 
 
 class _BlockedCall(KernelCall):
@@ -83,23 +127,23 @@ class _BlockedCall(KernelCall):
 
     def __init__(self, kernel: BlockedKernel, arguments: CallArguments) -> None:
         space, (outs, operands, origins, first, workspace) = kernel.space, arguments
-        first = first or kernel.whole
-        self.cleared = tuple(zip(outs, kernel.cleared, strict=False)) if first else ()
+        first = first or kernel.source.whole
+        self.cleared = tuple(zip(outs, kernel.source.cleared, strict=False)) if first else ()
         self.kernel, self.space, self.first, self.workspace = kernel, space, first, workspace
         self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
         self.current = [_ALL] * len(space.order)
         self.axis = {p: a for a, p in enumerate(space.order)}
         self.origins, self.done = origins, 0  # blocks folded into the current block of the output
         n_levels = len(space.loops) + 1
-        self.registers: list[Array | TileView | int] = [0] * len(kernel.registers)
+        self.registers: list[Array | TileView | int] = [0] * len(kernel.steps.registers)
         self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
         self.slots: list[list[int]] = [[] for _ in range(n_levels)]
         self.counters: list[list[tuple[int, int, bool]]] = [[] for _ in range(n_levels)]
         self.shaped: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
         self.shapes: list[tuple[int, ...] | None] = [None] * n_levels
-        for index, register in enumerate(kernel.registers):
+        for index, register in enumerate(kernel.steps.registers):
             self._bind(index, register, outs, operands)
-        shapes = ((index, space.shape(kernel.registers[index].labels)) for index in kernel.iotas)
+        shapes = ((index, space.shape(kernel.steps.registers[index].labels)) for index in kernel.steps.iotas)
         self.counting = [self._array(index, shape).reshape(-1) for index, shape in shapes]
 
     def run(self) -> int:
@@ -131,7 +175,7 @@ class _BlockedCall(KernelCall):
                 self.registers[index] = TileView(outs[register.index], self.origins)
             case "operand" | "out":
                 is_out = register.kind == "out"
-                access = (self.kernel.out_accesses if is_out else self.kernel.accesses)[register.index]
+                access = (self.kernel.source.out_accesses if is_out else self.kernel.source.accesses)[register.index]
                 view = aligned((outs if is_out else operands)[register.index], access, space.order, space.extents)
                 self.registers[index] = view
                 if level:
@@ -139,22 +183,22 @@ class _BlockedCall(KernelCall):
                     self.slices[level].append((index, view, moving))
 
     def _array(self, index: int, shape: tuple[int, ...]) -> Array:
-        register = self.kernel.registers[index]
+        register = self.kernel.steps.registers[index]
         return np.ndarray(shape, register.dtype, self.workspace, self.kernel.offsets[index])
 
     def _run(self, depth: int) -> None:
         """Run the loop nest from level ``depth`` on, for the current block of the outer loops."""
         self._enter(depth)
         kernel, space = self.kernel, self.space
-        self._steps(kernel.sections[depth])
+        self._steps(kernel.steps.sections[depth])
         innermost = len(space.loops)
         if depth == space.n_out_loops:
             self.done = 0
         if depth == innermost:
-            fresh = self.done % BLOCKS_IN_SEQUENCE == 0 if kernel.carries else self.first and not self.done
-            self._steps(kernel.sections[innermost + (1 if fresh else 2)])
+            fresh = self.done % BLOCKS_IN_SEQUENCE == 0 if kernel.steps.carries else self.first and not self.done
+            self._steps(kernel.steps.sections[innermost + (1 if fresh else 2)])
             self.done += 1
-            if kernel.carries:
+            if kernel.steps.carries:
                 self._carry()
         else:
             label = space.loops[depth]
@@ -165,11 +209,11 @@ class _BlockedCall(KernelCall):
                 self.sizes[axis] = stop - start
                 self._run(depth + 1)
         if depth == space.n_out_loops:
-            self._steps(kernel.sections[innermost + 3])
+            self._steps(kernel.steps.sections[innermost + 3])
 
     def _carry(self) -> None:
         """Add full partial states, and the last, to the state above, as digits are carried."""
-        space, count, carries = self.space, self.done, self.kernel.carries
+        space, count, carries = self.space, self.done, self.kernel.steps.carries
         last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
         for level, (begin, join) in enumerate(carries):
             if count % BLOCKS_IN_SEQUENCE and not last:
@@ -205,7 +249,7 @@ class _BlockedCall(KernelCall):
     def _shape_slots(self, depth: int) -> list[tuple[int, Array]]:
         made = []
         for index in self.slots[depth]:
-            labels = self.kernel.registers[index].labels
+            labels = self.kernel.steps.registers[index].labels
             shape = tuple(n if p in labels else 1 for n, p in zip(self.sizes, self.space.order, strict=True))
             made.append((index, self._array(index, shape)))
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler, reachable_nodes
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import TileView
-from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import limit_to_cache, store
+from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
+from einturnip.kernels.numpy.elementwise import store
 from einturnip.kernels.numpy.indexed_load import RowLoad
 from einturnip.kernels.numpy.join import JoinBuilder, keyed_space
 
@@ -53,20 +54,22 @@ class GatherRows:
 
 def compile_pick(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile a gather, over all values of the keys' labels or over the tile's part of them."""
-    return limit_to_cache(lambda points: _build(einsum, extents, points), math.prod(extents[: einsum.n_out]))
+    out = tuple(range(einsum.n_out))
 
+    def assemble(assembler: Assembler, extents: tuple[int, ...]) -> None:
+        join = JoinBuilder(assembler, einsum, extents)
+        hit, value = join.hit(), join.value(einsum.join)
+        used = reachable_nodes(join.graph, [value] if hit is None else [value, hit])
+        assembler.emit(join.graph, [k for k in (join.key(key.label) for key in einsum.keys) if k not in used])
+        if hit is None:
+            store(assembler, join.graph, value, out, None)
+        else:
+            _pick(assembler, join, hit, value, assembler.external("out", 0, einsum.dtype.numpy, out))
 
-def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKernel:
-    assembler = Assembler(keyed_space(einsum, extents, points))
-    join, out = JoinBuilder(assembler, einsum, extents), tuple(range(einsum.n_out))
-    hit, value = join.hit(), join.value(einsum.join)
-    used = reachable_nodes(join.graph, [value] if hit is None else [value, hit])
-    assembler.emit(join.graph, [k for k in (join.key(key.label) for key in einsum.keys) if k not in used])
-    if hit is None:
-        store(assembler, join.graph, value, out, None)
-    else:
-        _pick(assembler, join, hit, value, assembler.external("out", 0, einsum.dtype.numpy, out))
-    return blocked(assembler, einsum.accesses, (out,), hit is None)
+    whole = all(extents[k.label] == einsum.bounds[k.label] for k in einsum.keys)
+    points = math.prod(extents[: einsum.n_out])
+    blocks = partial(keyed_space, einsum)
+    return BlockedSteps(blocks, assemble, einsum.accesses, (out,), whole, tile_points=lambda _: points).kernel(extents)
 
 
 def _pick(assembler: Assembler, join: JoinBuilder, hit: int, value: int, state: int) -> None:

@@ -46,6 +46,7 @@ class JoinBuilder:
     def key(self, label: int) -> int:
         """Return the node of a key's value, which is checked to be an index of its label."""
         if label not in self._keys:
+            self.assembler.sized = True
             key = next(k for k in self.einsum.keys if k.label == label)
             value = self.graph.convert(self.value(key.value), I64)
             labels, size = tuple(sorted(self.einsum.labels_of(key.value))), self.einsum.bounds[label]
@@ -85,6 +86,7 @@ class JoinBuilder:
 
     def _fetched(self, slot: int, access: Access, fill: bytes | None = None) -> int:
         graph, order, dtype = self.graph, self.assembler.space.order, self.einsum.dtypes[slot]
+        self.assembler.sized = True
         raw = graph.input(self.assembler.external("raw", slot, dtype.numpy, ()), dtype, ())
         shape = self.einsum.operand_shape(slot)
         if not by_position(access, self.keys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,8 +17,8 @@ from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array, copy, reduction
 from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
-from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import compile_finalize, limit_to_cache
+from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
+from einturnip.kernels.numpy.elementwise import compile_finalize
 from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
 from einturnip.kernels.numpy.gather_row import compile_pick
 from einturnip.kernels.numpy.join import JoinBuilder, free_extents, key_labels, loop_accesses
@@ -92,8 +93,8 @@ def compile_keyed(
         behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
         return fill if any(extents[p] == 0 for p in behind) else CheckedKernel(_compile_checks(einsum, extents), fill)
     if any(k.label < einsum.n_out for k in einsum.keys):
-        whole, tile = mode == "full", math.prod(free_extents(einsum, extents))
-        fold = limit_to_cache(lambda points: _build_scatter(einsum, extents, whole, points), tile)
+        whole = mode == "full"
+        fold = _compile_scatter(einsum, extents, whole)
         if not whole or aggregation.finalize_is_identity:
             return fold
         return FinalizedKernel(fold, compile_finalize(einsum, extents), (extents[: einsum.n_out], aggregation.state))
@@ -106,33 +107,54 @@ def compile_keyed(
 
 def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile a kernel that only checks the keys."""
-    behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+    behind = _row_labels(einsum)
     seen = tuple(n if p in behind else 1 for p, n in enumerate(extents))
 
-    def build(points: int) -> BlockedKernel:
-        order = tuple(range(len(seen)))
-        assembler = Assembler(cut(order, seen, einsum.n_out, points))
+    def assemble(assembler: Assembler, extents: tuple[int, ...]) -> None:
         join = JoinBuilder(assembler, einsum, extents)
         assembler.emit(join.graph, [join.key(k.label) for k in einsum.keys])
-        return blocked(assembler, einsum.accesses, (), True)
 
-    return limit_to_cache(build, math.prod(seen))
+    order = tuple(range(len(seen)))
 
+    def blocks(extents: tuple[int, ...], points: int) -> BlockedSpace:
+        return cut(order, seen, einsum.n_out, points)
 
-def _scatter_space(einsum: Einsum, extents: tuple[int, ...], points: int) -> tuple[BlockedSpace, frozenset[int]]:
-    """Return the blocks, and the labels of their rows: those that the keys' values vary over."""
-    keys, free = key_labels(einsum), free_extents(einsum, extents)
-    rows = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
-    order, crossing = choose_order(free, einsum.n_out, loop_accesses(einsum), program_order=False)
-    ranked = sorted(order, key=lambda p: (p not in keys, p not in rows))
-    return cut(ranked, free, einsum.n_out, points, crossing - keys - rows), rows
+    tile_points = math.prod(seen)
+    return BlockedSteps(blocks, assemble, einsum.accesses, (), True, tile_points=lambda _: tile_points).kernel(extents)
 
 
-def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> BlockedKernel:
+def _compile_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> BlockedKernel:
     aggregation = einsum.aggregation
     assert aggregation is not None
-    space, rows = _scatter_space(einsum, extents, points)
-    assembler, dtypes = Assembler(space), aggregation.state
+    values = zip(aggregation.identity, aggregation.state, strict=True)
+    tile_points = math.prod(free_extents(einsum, extents))
+    return BlockedSteps(
+        partial(_scatter_space, einsum),
+        partial(_assemble_scatter, einsum),
+        einsum.accesses,
+        (),
+        whole,
+        tuple([number(v, d) for v, d in values]),
+        tile_points=lambda _: tile_points,
+    ).kernel(extents)
+
+
+def _row_labels(einsum: Einsum) -> frozenset[int]:
+    """Return the labels of a block's rows: those that the keys' values vary over."""
+    return frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+
+
+def _scatter_space(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedSpace:
+    keys, free, rows = key_labels(einsum), free_extents(einsum, extents), _row_labels(einsum)
+    order, crossing = choose_order(free, einsum.n_out, loop_accesses(einsum), program_order=False)
+    ranked = sorted(order, key=lambda p: (p not in keys, p not in rows))
+    return cut(ranked, free, einsum.n_out, points, crossing - keys - rows)
+
+
+def _assemble_scatter(einsum: Einsum, assembler: Assembler, extents: tuple[int, ...]) -> None:
+    aggregation, space, assembler.sized = einsum.aggregation, assembler.space, True
+    assert aggregation is not None
+    rows, dtypes = _row_labels(einsum), aggregation.state
     join, indexed = JoinBuilder(assembler, einsum, extents), aggregation.indexed
     graph, keys, innermost = join.graph, key_labels(einsum), len(space.loops)
     value = graph.convert(join.value(einsum.join), dtypes[0])
@@ -175,8 +197,6 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
         assembler.step(innermost, run, [*arguments, *pairs, *table], states[0])
         if table:
             assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
-    cleared = [number(v, d) for v, d in zip(aggregation.identity, dtypes, strict=True)]
-    return blocked(assembler, einsum.accesses, (), whole, cleared)
 
 
 def _table(

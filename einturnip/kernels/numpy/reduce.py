@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
-from einturnip.kernels.expr.fold import combine, finalized, fold_block, value_type
+from einturnip.kernels.expr.fold import (
+    combine,
+    finalized,
+    fold_block,
+    halvings,
+    has_short_ranks,
+    value_type,
+)
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
-from einturnip.kernels.expr.space import cut
-from einturnip.kernels.numpy.blocked import BLOCKS_IN_SEQUENCE, BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import limit_to_cache, store
+from einturnip.kernels.expr.space import BlockedSpace, cut_all
+from einturnip.kernels.numpy.blocked import BLOCKS_IN_SEQUENCE, BlockedKernel, BlockedSteps
+from einturnip.kernels.numpy.elementwise import store
 from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> BlockedKernel:
     """Compile the kernel that folds a tile into a state (accumulate), or to the result (full)."""
-    return limit_to_cache(lambda points: _build(einsum, extents, whole, points), math.prod(extents))
+    return _folding_steps(einsum, whole).kernel(extents)
 
 
 def compile_combine(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile the kernel that combines a state with another."""
-    labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
+    return _combining_steps(einsum).kernel(extents[: einsum.n_out])
 
-    def build(points: int) -> BlockedKernel:
-        assembler = Assembler(cut(labels, shape, einsum.n_out, points))
+
+@lru_cache(maxsize=256)
+def _combining_steps(einsum: Einsum) -> BlockedSteps:
+    labels = tuple(range(einsum.n_out))
+
+    def assemble(assembler: Assembler, extents: tuple[int, ...]) -> None:
         part, state = (
             [assembler.external(kind, i, d.numpy, labels) for i, d in enumerate(einsum.state_dtypes)]
             for kind in ("operand", "out")
@@ -35,51 +47,58 @@ def compile_combine(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
         for one, register in zip(part, state, strict=True):
             assembler.step(assembler.fresh, copy, (one,), register)
         combine(assembler, assembler.fresh + 1, einsum, state, part)
-        accesses = (labels,) * len(state)
-        return blocked(assembler, accesses, accesses, False)
 
-    return limit_to_cache(build, math.prod(shape))
+    accesses = (labels,) * len(einsum.state_dtypes)
+    return BlockedSteps(partial(cut_all, labels), assemble, accesses, accesses, False)
 
 
-def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> BlockedKernel:
-    aggregation = einsum.aggregation
+@lru_cache(maxsize=256)
+def _folding_steps(einsum: Einsum, whole: bool) -> BlockedSteps:
+    aggregation, out = einsum.aggregation, tuple(range(einsum.n_out))
     assert aggregation is not None
-    indexed = aggregation.indexed
-    assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed and len(einsum.aggregated) > 1))
-    value = _join_values(assembler, einsum, extents)
-    out = tuple(range(einsum.n_out))
-    keep = whole and not aggregation.finalize_is_identity
-    state = [
-        assembler.slot(d.numpy, out, pinned=True) if keep else assembler.external("out", i, d.numpy, out)
-        for i, d in enumerate(aggregation.state)
-    ]
-    levels = [*_partial_states(assembler, einsum), state]
-    _fold(assembler, einsum, value, levels[0])
-    for lower, upper in pairwise(levels):
-        begin, join = assembler.added_section(), assembler.added_section()
-        for part, register in zip(lower, upper, strict=True):
-            assembler.step(begin, copy, (part,), register)
-        combine(assembler, join, einsum, upper, lower)
-    if keep:
-        graph = PrimitiveGraph()
-        nodes = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]
-        store(assembler, graph, finalized(graph, einsum, nodes), out, assembler.fresh + 2)
-    outs = (out,) * (1 if whole else len(state))
-    return blocked(assembler, einsum.accesses, outs, whole)
+    keep, state_dtypes = whole and not aggregation.finalize_is_identity, aggregation.state
+    ordered = aggregation.indexed and len(einsum.aggregated) > 1
+
+    def assemble(assembler: Assembler, extents: tuple[int, ...]) -> None:
+        value = _join_values(assembler, einsum, extents)
+        state = [
+            assembler.slot(d.numpy, out, pinned=True) if keep else assembler.external("out", i, d.numpy, out)
+            for i, d in enumerate(state_dtypes)
+        ]
+        counted = range(_partial_levels(einsum, assembler.space))
+        levels = [[assembler.slot(d.numpy, out, pinned=True) for d in state_dtypes] for _ in counted]
+        levels.append(state)
+        _fold(assembler, einsum, value, levels[0])
+        for lower, upper in pairwise(levels):
+            begin, join = assembler.added_section(), assembler.added_section()
+            for part, register in zip(lower, upper, strict=True):
+                assembler.step(begin, copy, (part,), register)
+            combine(assembler, join, einsum, upper, lower)
+        if keep:
+            graph = PrimitiveGraph()
+            nodes = [graph.input(r, d, out) for r, d in zip(state, state_dtypes, strict=True)]
+            store(assembler, graph, finalized(graph, einsum, nodes), out, assembler.fresh + 2)
+
+    def sizes(space: BlockedSpace) -> Hashable:
+        halved = halvings(space, einsum.aggregated)
+        return _partial_levels(einsum, space), halved, has_short_ranks(einsum, space)
+
+    outs = (out,) * (1 if whole else len(state_dtypes))
+    blocks = partial(keyed_space, einsum, program_order=ordered)
+    return BlockedSteps(blocks, assemble, einsum.accesses, outs, whole, sizes=sizes)
 
 
-def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
-    """Return partial states between a block's state and the result's, lowest first; none for few blocks.
+def _partial_levels(einsum: Einsum, space: BlockedSpace) -> int:
+    """Return the levels of partial states between a block's state and the result's; none for few blocks.
 
-    Each is the sum of at most ``BLOCKS_IN_SEQUENCE`` of the states below it.
+    Each state is the sum of at most ``BLOCKS_IN_SEQUENCE`` of the states below it.
     """
-    aggregation, space, found = einsum.aggregation, assembler.space, list[list[int]]()
+    aggregation, found = einsum.aggregation, 0
     assert aggregation is not None
     inner = space.loops[space.n_out_loops :]
     count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if aggregation.rounds else 1
     while count > BLOCKS_IN_SEQUENCE:
-        found.append([assembler.slot(d.numpy, range(einsum.n_out), pinned=True) for d in aggregation.state])
-        count = -(-count // BLOCKS_IN_SEQUENCE)
+        found, count = found + 1, -(-count // BLOCKS_IN_SEQUENCE)
     return found
 
 
