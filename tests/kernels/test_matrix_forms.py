@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from einturnip.kernels.blas import matrices
+import einturnip as et
+from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels.blas import contraction_spec, matrices
 from einturnip.kernels.blas.matrices import ContractionTensor, Groups
 
 Drawn = tuple[Groups, tuple[int, ...], dict[int, int], tuple[ContractionTensor, ContractionTensor, ContractionTensor]]
@@ -57,3 +62,33 @@ def test_labels_are_one_axis_where_a_tensor_has_them_behind_each_other(drawn: Dr
         for run in matrices._runs(group, i, extents, tensors):
             merged = (all(s[a] == extents[b] * s[b] for a, b in itertools.pairwise(run)) for s in holders)
             assert set(run) == set(group) or any(merged)
+
+
+@given(contractions(), st.sampled_from([1 << 14, 1 << 20]))
+def test_within_the_workspace_that_a_plan_takes_the_plan_is_the_same(drawn: Drawn, limit: int) -> None:
+    """A contraction's workspace is that of its plan, so contiguous tiles need no second search."""
+    groups, batch, extents, tensors = drawn
+    made = matrices.plan(groups, batch, extents, tensors, 4, False, limit)
+    for less in {max(made.workspace_nbytes, 1), min(limit, made.workspace_nbytes + 1000)}:
+        if made.workspace_nbytes <= less <= limit:
+            assert matrices.plan(groups, batch, extents, tensors, 4, False, less) == made
+
+
+def test_a_spec_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = list[int]()
+
+    def noted(*arguments: Any) -> matrices.MatrixPlan:
+        planned.append(1)
+        return matrices.plan(*arguments)
+
+    monkeypatch.setattr(contraction_spec, "plan", noted)
+    graph = et.compile("input A : f32[n, m, k]\nC[i,l] = A[i,j,k] * A[k,j,l]\noutput C\n").plan(
+        dims={"n": 9, "m": 7, "k": 9}
+    )
+    (einsum,) = (n.einsum for n in graph._job.planned.graph.nodes if isinstance(n, EinsumNode))
+    assert isinstance(einsum, Einsum)
+    planned.clear()
+    spec = contraction_spec.contraction_spec(einsum, (5, 5, 3, 5), True)
+    assert spec is not None and len(planned) == 1
+    (strides,) = spec.plans
+    assert spec.bind(strides) == spec.plan(strides, spec.workspace_nbytes)

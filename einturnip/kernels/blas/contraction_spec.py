@@ -189,6 +189,5 @@ def _sized(spec: ContractionSpec, types: tuple[DType, DType, DType]) -> Contract
     bound = spec.plan(key, WORKSPACE_NBYTES)
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
     expensive = bound.plan.cost_ns > general_ns(math.prod(spec.extents), spec.dtype.itemsize)
-    sized = replace(spec, workspace_nbytes=needed, expensive=expensive)
-    sized.bind(key)
-    return sized
+    # Within the workspace needed, contiguous tiles have the same plan.
+    return replace(spec, workspace_nbytes=needed, expensive=expensive, plans={key: bound})
