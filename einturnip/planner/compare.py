@@ -16,7 +16,7 @@ from einturnip.core.stages import tried
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
-from einturnip.planner.predict import SEARCHED_BY, predicted_seconds, ranking_key
+from einturnip.planner.predict import SEARCHED_BY, predicted_seconds, ranking_key, touched_nbytes
 from einturnip.planner.ranking import byte_cost_seconds, comparison_budget, min_task_seconds
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
@@ -115,10 +115,10 @@ class _Comparison:
         self._rival = rival
         self._spent = self._made = self._calls = 0
 
-    def affords(self, tiling: Tiling, share: float) -> bool:
+    def affords(self, tiling: Tiling, share: float, saved: float = math.inf) -> bool:
         """Return whether another plan can be made in the time allowed; the first is always made.
 
-        Beyond FREE_OPS, the time spent must not exceed what the plan could save.
+        Beyond FREE_OPS, the time spent must not exceed what the plan could save: by its lower bound, and ``saved``.
         """
         rival = self._to_beat
         if rival is None:
@@ -127,7 +127,7 @@ class _Comparison:
         spent = self._spent + self._pricing + ops
         if spent > (1.0 if self.best is None else share) * comparison_budget(rival.seconds):
             return False
-        return spent <= FREE_OPS or (spent - FREE_OPS) * OP_SECONDS <= rival.cost - self._min_cost(tiling)
+        return spent <= FREE_OPS or (spent - FREE_OPS) * OP_SECONDS <= min(saved, rival.cost - self._min_cost(tiling))
 
     @property
     def _to_beat(self) -> Rival | None:
@@ -217,13 +217,18 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
     if _reads_once(start, candidates):  # all that a smaller arena can save is the first use of pages
         capacity = max(0, capacity - int(MIN_PAGES_SAVED * start.seconds / machine.fault)) if machine.fault else 0
     limit = (MAX_MORE_BLOCKED if candidates.blocked else MAX_MORE) * start.cost / _cost_ratio(start, candidates)
+    # The same tiles in less memory save at most the first use of pages, and transfers of bytes that are in the cache or
+    # were moved more than once; kernels take as long, and wait for each other as long.
+    moving = (COLD_READ_WEIGHT + 1) * start.moved - COLD_READ_WEIGHT * candidates.min_moved_nbytes
+    saved = touched_nbytes(start.memgraph) * machine.fault + moving / machine.read_bandwidth
     tried: set[tuple[Tiling, int]] = set()
 
     def better(tiling: Tiling, capacity_tried: int) -> bool:
         limited = candidates.limited_to(capacity_tried)
         worth = limited.fits(tiling) and limited.price(tiling) <= limit and (tiling, capacity_tried) not in tried
         tried.add((tiling, capacity_tried))
-        return worth and plans.affords(tiling, 1.0) and plans.make(tiling, capacity_tried)
+        limit_saved = saved if tiling == start.tiling else math.inf
+        return worth and plans.affords(tiling, 1.0, limit_saved) and plans.make(tiling, capacity_tried)
 
     def any_better(capacity_tried: int) -> bool:
         if not plans.affords(start.tiling, 1.0):

@@ -35,6 +35,9 @@ MIN_ORDERS = 4
 """[orders] Greedy orders that are drawn at least. Chosen."""
 MAX_ORDERS = 128
 """[orders] Greedy orders that are drawn at most. Limit: the search's time."""
+MAX_ORDERS_WORSE = 24
+"""[orders] Consecutive orders without improvement after which the drawing ends. Measured: 400 factors in half the time,
+with 0.8 to 1.9 times the operations; with 8 up to 4.6 times."""
 PAIR_OPERATIONS = 2.5e6
 """[operations] Price of one drawn order, for each pair of factors with a common label. Chosen."""
 FACTOR_OPERATIONS = 5e7

@@ -16,6 +16,7 @@ from einturnip.eingraph.rewrite import contraction_tree
 from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, order_key, work
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
 from einturnip.eingraph.rewrite.optimal_order import best
+from einturnip.tuning.search import MAX_ORDERS_WORSE
 
 Labels = frozenset[int]
 
@@ -105,6 +106,21 @@ def test_no_group_of_parts_is_searched_twice(monkeypatch: pytest.MonkeyPatch) ->
     sizes = {k: 2 + k % 3 for k in range(41)}
     improve_order(in_turn, factors, frozenset({0, 40}), sizes, None, 10_000)
     assert len(searched) == len(set(searched)) > 40
+
+
+def test_drawing_ends_after_orders_without_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the product takes: here every order is the best."""
+    drawn = list[int]()
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        drawn.append(1)
+        return greedy(*arguments, **named)
+
+    monkeypatch.setattr("opt_einsum.paths.greedy", noted)
+    factors = [frozenset({0, k}) for k in range(1, 12)]
+    sizes = {0: 10**9} | dict.fromkeys(range(1, 12), 1)
+    contraction_order(factors, frozenset(range(12)), sizes, None)
+    assert len(drawn) == 1 + MAX_ORDERS_WORSE
 
 
 def test_products_of_thousands_of_factors_have_an_order_within_a_limit_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -186,7 +187,13 @@ def test_plans_are_compared_for_a_small_part_of_a_run(seconds: float, monkeypatc
     assert ops > 0 and ops * OP_SECONDS <= 1.7 + 0.03 * seconds
 
 
-def plans_made(monkeypatch: pytest.MonkeyPatch, classes: int, min_cost: float, rival: Rival | None = None) -> int:
+def plans_made(
+    monkeypatch: pytest.MonkeyPatch,
+    classes: int,
+    min_cost: float,
+    rival: Rival | None = None,
+    saved: float = math.inf,
+) -> int:
     """How many plans of ten ops, predicted at 0.1 s, are made of up to 1000."""
     monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
 
@@ -199,7 +206,7 @@ def plans_made(monkeypatch: pytest.MonkeyPatch, classes: int, min_cost: float, r
 
     compared = _Comparison(lower_ten, MACHINE, lambda _: False, classes, lambda _: min_cost, rival)  # type: ignore[arg-type]
     made = 0
-    while made < 1000 and compared.affords(Tiling((), 0, 10), 1.0):
+    while made < 1000 and compared.affords(Tiling((), 0, 10), 1.0, saved):
         compared.make(Tiling((), 0, 10))
         made += 1
     return made
@@ -216,6 +223,7 @@ def test_plans_that_can_save_nothing_are_made_in_little_time(monkeypatch: pytest
     each = 10 + CLASS_OPS
     assert tight == FREE_OPS // each
     assert spare == int((FREE_OPS + 0.1 / OP_SECONDS) // each)
+    assert plans_made(monkeypatch, 1, 0.0, saved=0.05) == int((FREE_OPS + 0.05 / OP_SECONDS) // each)
 
 
 def test_a_variant_that_loses_every_comparison_ends_in_the_time_of_one_that_wins(

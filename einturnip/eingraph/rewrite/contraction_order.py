@@ -19,6 +19,7 @@ from einturnip.tuning.search import (
     MAX_EXHAUSTIVE,
     MAX_ORDER_OPERATIONS,
     MAX_ORDERS,
+    MAX_ORDERS_WORSE,
     MIN_ORDERS,
     PAIR_OPERATIONS,
     SPILL_OPERATIONS,
@@ -116,10 +117,11 @@ def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | 
     holders = Counter(label for labels in factors for label in labels)
     each = PAIR_OPERATIONS * sum(n * (n - 1) // 2 for n in holders.values())
     pairs, spent = order(None), each
-    found = ranked(pairs)
+    found, improved = ranked(pairs), 0
     for seed in range(1, MAX_ORDERS):
-        if seed >= MIN_ORDERS and spent + each > allowed():
+        if seed >= MIN_ORDERS and (spent + each > allowed() or seed - improved > MAX_ORDERS_WORSE):
             break
         other, spent = order(Random(seed)), spent + each
-        pairs, found = min((pairs, found), (other, ranked(other)), key=lambda x: x[1])
+        if (rank := ranked(other)) < found:
+            pairs, found, improved = other, rank, seed
     return improve_order(pairs, factors, out, sizes, limit, int(allowed() / SUBTREE_OPERATIONS))
