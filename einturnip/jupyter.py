@@ -15,6 +15,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from einturnip.api.program import Program, Result, compile
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import BindError, EinturnipError
+from einturnip.report.progress import shown
 from einturnip.report.summary import warning_text
 
 
@@ -48,7 +49,8 @@ class EinMagics(Magics):
             program = compile(cell.rstrip() + "\n", dims=dict(map(_size, options.dim)))
             for finding in program.warnings:
                 print(finding, file=sys.stderr)
-            result = program(data=self._inputs(program), memory=options.memory)
+            with shown(options.quiet, notebook=True) as show:
+                result = program(data=self._inputs(program), memory=options.memory, progress=show)
         except EinturnipError as error:
             text = str(error)
             raise CellError(text if text.startswith("error") else f"error: {text}") from None

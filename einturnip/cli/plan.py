@@ -77,7 +77,7 @@ def command(
     Planning needs sizes, not data: existing input files, or --dim.
     """
     from einturnip.cli.planning import ProgramArguments, planned
-    from einturnip.cli.progress import shown
+    from einturnip.report.progress import shown
     from einturnip.report.sites import require_work
     from einturnip.storage.generated import AbsentSource
 

@@ -11,11 +11,11 @@ import click
 
 from einturnip.cli import options, recording
 from einturnip.cli.outputs import output_lines
-from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
 from einturnip.cli.streams import outlive_reader
 from einturnip.core.errors import BindError
 from einturnip.lang.source_text import program_name
+from einturnip.report.progress import shown
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing

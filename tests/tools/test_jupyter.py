@@ -1,5 +1,7 @@
 """``%%ein`` in IPython: variables in, variables out, options, and errors as diagnostics."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,9 @@ def shell(one_shell):
 
 
 @pytest.fixture
-def run(shell, capsys):
+def run(shell, capsys, monkeypatch):
+    monkeypatch.setattr("einturnip.report.progress._DELAY", float("inf"))
+
     def call(options="", cell=CELL):
         result = shell.run_cell(cell.format(options=options))
         captured = capsys.readouterr()
@@ -94,3 +98,17 @@ def test_warnings_of_the_run_and_a_missing_output_are_shown(shell, run):
     assert result.success and "warning: line 2" in told and "roots[i,j] = sqrt(-X[i,j])" in told
     result, told = run(cell="%%ein -q\ninput X : f64[n, d]\nY[i,j] = X[i,j]\n")
     assert not result.success and "error[E026]" in told and "add: output Y" in told
+
+
+@pytest.mark.parametrize("options", ["", " --quiet"])
+def test_a_cell_shows_its_progress(run, monkeypatch, options):
+    seen = []
+
+    @contextmanager
+    def shown(quiet, notebook):
+        seen.append((quiet, notebook))
+        yield None
+
+    monkeypatch.setattr("einturnip.jupyter.shown", shown)
+    assert run(options)[0].success
+    assert seen == [(bool(options), True)]

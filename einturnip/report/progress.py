@@ -1,4 +1,4 @@
-"""Shows the progress of a command: a status line on a terminal, else a line every few seconds."""
+"""Shows the progress of a program, as a status line or as a line every few seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from einturnip.core.stages import listening
@@ -20,15 +20,15 @@ Show = Callable[["Progress"], None]
 
 _DELAY, _REFRESH, _LINE = 0.5, 0.1, 10.0
 """[seconds] Until the first status line; between two of them; between lines where there is no terminal."""
-_CLEAR = "\r\x1b[2K"
+_COLUMNS = 80  # of a notebook
 
 
 @contextmanager
-def shown(quiet: bool) -> Iterator[Show | None]:
+def shown(quiet: bool, notebook: bool = False) -> Iterator[Show | None]:
     """Context that shows stages, and yields the function that shows a run's progress; None if ``quiet``."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
+    elif notebook or sys.stderr.isatty():
         status = StatusLine(sys.stderr)
         with status.refreshed(), listening(status):
             yield status.run
@@ -37,7 +37,7 @@ def shown(quiet: bool) -> Iterator[Show | None]:
 
 
 class StatusLine:
-    """A line of a terminal with the progress of a command, from _DELAY seconds on.
+    """A line with the progress of a program, from _DELAY seconds on; each drawing overwrites the last.
 
     A thread refreshes it, since one step of planning may take seconds.
     """
@@ -46,7 +46,7 @@ class StatusLine:
         self._stream, self._clock, self._began = stream, clock, clock()
         self._stage, self._plans, self._best = "reading", 0, float("inf")
         self._progress: Progress | None = None
-        self._visible = False
+        self._width = 0
 
     @contextmanager
     def refreshed(self) -> Iterator[None]:
@@ -89,25 +89,26 @@ class StatusLine:
     def draw(self) -> None:
         """Draw the line, cut to the terminal's width, once _DELAY is over."""
         seconds = self._clock() - self._began
-        if seconds < _DELAY:
-            return
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
-            self._stream.write(_CLEAR + f"{clock(seconds)}  {self.text()}"[: columns - 1])
-            self._stream.flush()
-        except OSError:  # the terminal is gone
-            return
-        self._visible = True
+        if seconds >= _DELAY:
+            self._write(f"{clock(seconds)}  {self.text()}")
 
     def clear(self) -> None:
         """Remove the line."""
-        if self._visible:
-            self._visible = False
-            try:
-                self._stream.write(_CLEAR)
-                self._stream.flush()
-            except OSError:
-                return
+        if self._width:
+            self._write("")
+            self._width = 0
+
+    def _write(self, text: str) -> None:
+        """Overwrite the line, and leave the cursor at its beginning if it is empty."""
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):  # a notebook has no width
+            columns = _COLUMNS
+        text = text[: columns - 1]
+        with suppress(OSError):  # the terminal is gone
+            self._stream.write(f"\r{text.ljust(self._width)}" + ("" if text else "\r"))
+            self._stream.flush()
+        self._width = len(text)
 
 
 def line(progress: Progress) -> str:

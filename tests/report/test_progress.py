@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import pty
 import termios
@@ -13,15 +15,14 @@ from typing import TextIO
 import pytest
 
 import einturnip as et
-from einturnip.cli import progress
-from einturnip.cli.progress import StatusLine
 from einturnip.core import stages
 from einturnip.core.stages import listening
+from einturnip.report import progress
+from einturnip.report.progress import StatusLine
 from einturnip.runtime.host.progress import ProgressReporter
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.runtime.scheduler.trace import RunTrace
 
-CLEAR = "\r\x1b[2K"
 HALF = Progress(
     done_ops=500,
     total_ops=1000,
@@ -91,6 +92,7 @@ class Clock:
 
 
 def test_a_terminal_shows_each_stage_from_half_a_second_on(terminal: tuple[TextIO, Callable[[], str]]) -> None:
+    """Each drawing overwrites the last, to its end."""
     stream, written = terminal
     clock = Clock()
     status = StatusLine(stream, clock)
@@ -100,26 +102,27 @@ def test_a_terminal_shows_each_stage_from_half_a_second_on(terminal: tuple[TextI
     assert written() == ""
     clock.seconds = 100.5
     status.draw()
-    assert written() == CLEAR + "0:00  reading"
+    assert written() == "\r0:00  reading"
     with listening(status):
         stages.enter("planning")
         status.draw()
-        assert written() == CLEAR + "0:00  planning"
+        assert written() == "\r0:00  planning"
         stages.tried(2.5)
         stages.tried(1.25)
         stages.tried(3.0)
         clock.seconds = 107.0
         status.draw()
-        assert written() == CLEAR + "0:07  planning  3 plans compared, best 1.25 s"
+        compared = "0:07  planning  3 plans compared, best 1.25 s"
+        assert written() == f"\r{compared}"
         stages.enter("compiling")
         status.draw()
-        assert written() == CLEAR + "0:07  compiling"
+        assert written() == "\r" + "0:07  compiling".ljust(len(compared))
     stages.enter("planning")  # no longer listening
     status.run(HALF)
     status.draw()
-    assert written() == CLEAR + "0:07  running  50%  500/1,000 tiles  1.00 GiB of 4.00 GiB  "[: len(CLEAR) + 59]
+    assert written() == "\r" + f"0:07  running {progress.line(HALF)}"[:59]
     status.clear()
-    assert written() == CLEAR
+    assert written() == "\r" + " " * 59 + "\r"
     status.clear()
     assert written() == ""
 
@@ -132,16 +135,28 @@ def test_a_wide_terminal_shows_the_statement(terminal: tuple[TextIO, Callable[[]
     clock.seconds = 165.0
     status.run(replace(HALF, statement="C[i,k] = A[i,j] * B[j,k]"))
     status.draw()
-    assert written() == CLEAR + "1:05  running " + progress.line(HALF) + "  C[i,k] = A[i,j] * B[j,k]"
+    assert written() == "\r1:05  running " + progress.line(HALF) + "  C[i,k] = A[i,j] * B[j,k]"
+
+
+def test_a_notebook_shows_eighty_columns() -> None:
+    stream, clock = io.StringIO(), Clock()
+    status = StatusLine(stream, clock)
+    clock.seconds = 165.0
+    status.run(HALF)
+    status.draw()
+    assert stream.getvalue() == "\r" + f"1:05  running {progress.line(HALF)}"[:79]
 
 
 def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
     clock = Clock()
-    with open(os.devnull, "w") as stream:  # has no width either
-        status = StatusLine(stream, clock)
-        clock.seconds = 200.0
-        status.draw()
-        status.clear()
+    status = StatusLine(Gone(), clock)
+    clock.seconds = 200.0
+    status.draw()
+    status.clear()
 
 
 def test_progress_names_the_statement_of_the_last_kernel() -> None:
