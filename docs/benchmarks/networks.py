@@ -102,6 +102,8 @@ def prepare(folder: Path, case: Case) -> None:
         np.save(folder / f"T{k}.npy", values.astype(case.dtype))
         lines.append(f'input T{k} : {short}{axes(term)} = "T{k}.npy"')
         product.append(f"T{k}{axes(term)}")
+    while len(product) > 8:  # the language limits the nesting, and a * b * c nests once a factor
+        product = [f"({' * '.join(product[k : k + 8])})" for k in range(0, len(product), 8)]
     lines += [f"R{axes(out)} = {' * '.join(product)}", 'output R = "R.npy"', ""]
     (folder / "case.ein").write_text("\n".join(lines))
 

@@ -92,6 +92,13 @@ def undisturbed(case: Case, folder: Path, tries: int = 5) -> dict[str, Any]:
     return min(runs, key=lambda r: r["others"])
 
 
+def arguments(case: Case, folder: Path) -> list[str]:
+    """Options of the command line: the arena, files of inputs, sizes."""
+    files = [x for name, file in case.files.items() for x in ("-i", f"{name}={folder / file}.npy")]
+    sizes = [x for name, size in case.dims.items() for x in ("--dim", f"{name}={size}")]
+    return ["--arena", f"{case.arena}MiB", *files, *sizes]
+
+
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """Run a program from cold files and return its report; ``others``: CPU share of other programs."""
     prepare(folder, case)
@@ -99,9 +106,7 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     program.write_text(case.text)
     outputs = [w.strip(" ,") for line in case.text.splitlines() if line.startswith("output") for w in line.split()[1:]]
     inputs = [folder / f"{file}.npy" for file in set(case.files.values())]
-    command = [sys.executable, "-m", "einturnip", "run", os.fspath(program), "--arena", f"{case.arena}MiB", "--quiet"]
-    command += [x for name, file in case.files.items() for x in ("-i", f"{name}={folder / file}.npy")]
-    command += [x for name, size in case.dims.items() for x in ("--dim", f"{name}={size}")]
+    command = [sys.executable, "-m", "einturnip", "run", os.fspath(program), "--quiet", *arguments(case, folder)]
     command += [x for name in outputs for x in ("-o", f"{name}={folder / f'out-{name}.npy'}")]
     command += ["--spill", os.fspath(folder), "--report", os.fspath(report)]
     with warmed(folder, inputs):
