@@ -8,7 +8,7 @@ compare the same plans.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from einturnip.core.errors import NeedsMore
@@ -55,6 +55,11 @@ class Rival:
 
     seconds: float
     cost: float
+
+    @classmethod
+    def of(cls, seconds: float, link_bytes: Mapping[str, int], machine: Machine) -> Rival:
+        """Return a plan of these predicted seconds and bytes by link."""
+        return cls(seconds, seconds + byte_cost_seconds(link_bytes, machine))
 
     def max_nbytes(self, tasks: TaskGraph, machine: Machine) -> int:
         """Return the bytes that a plan of these tasks may move and still be better; negative if none can be."""

@@ -31,7 +31,6 @@ from einturnip.planner.compare import Rival, best_plan
 from einturnip.planner.feasible import is_feasible, require_in_time, require_storable
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import SEARCHED_BY, min_seconds, predict, ranking_key
-from einturnip.planner.ranking import byte_cost_seconds
 from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
@@ -218,10 +217,8 @@ def _worth_planning(graph: EinGraph, saved: float) -> bool:
 
 def _rival(found: PlannedVariant | None, machine: Machine) -> Rival | None:
     """Return the plan of a variant as the one to beat."""
-    if found is None:
-        return None
-    made = found.prediction
-    return Rival(made.seconds, made.seconds + byte_cost_seconds(made.link_bytes, machine))
+    made = None if found is None else found.prediction
+    return None if made is None else Rival.of(made.seconds, made.link_bytes, machine)
 
 
 def _smaller_refusal(one: CapacityError, other: CapacityError) -> CapacityError:
