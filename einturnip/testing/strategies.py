@@ -67,7 +67,7 @@ def arrays(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
     whole = hnp.arrays(np.int8, shape, elements=st.integers(lowest, 3), fill=each)
     if kind(dtype) != "c":
         return whole.map(lambda a: a.astype(numpy_dtype(dtype)))
-    return st.tuples(whole, whole).map(lambda ab: (ab[0] + 1j * ab[1]).astype(numpy_dtype(dtype)))
+    return st.tuples(whole, whole).map(lambda ab: np.asarray(ab[0] + 1j * ab[1], numpy_dtype(dtype)))
 
 
 FEATURES = (

@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from einturnip.testing import Answer, assert_agrees, evaluate
 from einturnip.testing.promotion import numpy_dtype
+from einturnip.testing.strategies import arrays
 from einturnip.testing.terms import (
     AccessTerm,
     AggregateTerm,
@@ -242,3 +245,10 @@ def test_functions_pass_nan_on() -> None:
     x = np.array([np.nan], np.float32)
     for name in ("exp", "sigmoid", "silu", "gelu", "softplus", "relu", "tanh", "erf", "floor", "sign", "rsqrt"):
         assert_agrees(x, answer(FunctionTerm(name, (AccessTerm("X", ("i",)),)), "i", X=x))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u8", "i64", "bf16", "f32", "c64", "c128"])
+@given(data=st.data())
+@settings(max_examples=3)
+def test_drawn_scalars_are_arrays(dtype: str, data: st.DataObject) -> None:
+    assert isinstance(data.draw(arrays(dtype, ())), np.ndarray)
