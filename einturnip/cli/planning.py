@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from einturnip.core import stages
 from einturnip.core.errors import BindError, RunError
 from einturnip.core.resident import peak_resident_nbytes
 from einturnip.core.units import format_size
@@ -36,6 +37,7 @@ class ProgramArguments:
 
         program = compile_path(self.path)
         require_output(program)
+        stages.clear()
         for warning in program.warnings:
             click.echo(warning.render(), err=True)
         names = [o.name for o in program.outputs] + [s.name for s in program.states]

@@ -20,6 +20,9 @@ class Listener(Protocol):
     def tried(self, seconds: float) -> None:
         """Note that a plan was made whose run is predicted to take ``seconds``."""
 
+    def clear(self) -> None:
+        """Make room for a message."""
+
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -44,3 +47,9 @@ def tried(seconds: float) -> None:
     """Report a plan that was made for comparison, with the predicted time of its run."""
     if (listener := _listener.get()) is not None:
         listener.tried(seconds)
+
+
+def clear() -> None:
+    """Make room for a message: what the listener shows is removed until its next refresh."""
+    if (listener := _listener.get()) is not None:
+        listener.clear()

@@ -117,6 +117,8 @@ def test_a_terminal_shows_each_stage_from_half_a_second_on(terminal: tuple[TextI
         stages.enter("compiling")
         status.draw()
         assert written() == "\r" + "0:07  compiling".ljust(len(compared))
+        stages.clear()
+        assert written() == "\r" + " " * len("0:07  compiling") + "\r"
     stages.enter("planning")  # no longer listening
     status.run(HALF)
     status.draw()
@@ -174,7 +176,10 @@ def test_progress_names_the_statement_of_the_last_kernel() -> None:
     assert [p.done_ops for p in seen] == [0, 1, len(graph)]
 
 
-def test_planning_reports_every_plan_that_it_compares() -> None:
+def test_planning_reports_the_plans_that_it_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prediction of the best one is refined afterwards, for the kernels that there are."""
+    monkeypatch.setenv("EINTURNIP_PLANS", "off")
+
     class Noted:
         def __init__(self) -> None:
             self.stages, self.seconds = list[str](), list[float]()
@@ -185,9 +190,12 @@ def test_planning_reports_every_plan_that_it_compares() -> None:
         def tried(self, seconds: float) -> None:
             self.seconds.append(seconds)
 
+        def clear(self) -> None: ...
+
     noted = Noted()
     with listening(noted):
         plan = et.compile("input A : f32[n, n]\nB[i,k] = A[i,j] * A[j,k]\noutput B\n").plan(
             dims={"n": 2000}, arena="8MiB"
         )
-    assert noted.stages[0] == "planning" and plan.prediction.seconds in noted.seconds
+    assert noted.stages == ["planning"]
+    assert min(noted.seconds) == pytest.approx(plan.prediction.seconds, rel=0.1)
