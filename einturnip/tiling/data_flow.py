@@ -19,10 +19,11 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
-from einturnip.ir.scalar import ScalarCall, walk
+from einturnip.ir.scalar import ScalarCall, labels_of, walk
 from einturnip.kernels.mask import LabelMask
-from einturnip.tiling.pieces import ConcatPieces
+from einturnip.tiling.pieces import ConcatPieces, intersection, points
 from einturnip.tiling.types import Box, Decomposition
+from einturnip.tuning.search import MASK_PARTS
 
 Bools = NDArray[np.bool_]
 
@@ -51,28 +52,55 @@ class TensorAtoms:
 
 @dataclass
 class DataFlow:
-    """The calls of every computing node, and the atoms of every computed tensor."""
+    """The calls of every computing node, and the atoms of every computed tensor.
+
+    ``shared``: the atoms of inputs that several nodes read, so that calls of two nodes may need the same bytes of a
+    file; one for each set of nodes whose boxes overlap. ``shares``: those that each node reads.
+    """
 
     decomposition: Decomposition
     calls: dict[int, NodeCalls]
     tensors: dict[int, TensorAtoms]
     reads: dict[int, list[int]]
+    shared: list[TensorAtoms]
+    shares: dict[int, list[TensorAtoms]]
 
 
 def data_flow(decomposition: Decomposition) -> DataFlow:
     """Return the calls and atoms of a decomposition."""
-    graph = decomposition.graph
-    calls = {i: _calls(decomposition, i) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
+    graph, shares_of = decomposition.graph, dict[tuple[object, ...], float]()
+    calls = {i: _calls(decomposition, i, shares_of) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
     users: dict[int, list[int]] = {}
     for j, c in calls.items():
-        for i in dict.fromkeys(i for read in c.reads for i, _ in read if i in calls):
+        for i in dict.fromkeys(i for read in c.reads for i, _ in read):
             users.setdefault(i, []).append(j)
+    shared = [
+        _tensor(decomposition, i, calls, some)
+        for i, found in users.items()
+        if i not in calls
+        for some in _overlapping(i, calls, found)
+    ]
+    shares: dict[int, list[TensorAtoms]] = {j: [t for t in shared if j in t.readers] for j in calls}
     tensors = {i: _tensor(decomposition, i, calls, users.get(i, ())) for i in calls}
     reads: dict[int, list[int]] = {j: [] for j in calls}
     for i, t in tensors.items():
         for j in t.readers:
             reads[j].append(i)
-    return DataFlow(decomposition, calls, tensors, reads)
+    return DataFlow(decomposition, calls, tensors, reads, shared, shares)
+
+
+def _overlapping(i: int, calls: dict[int, NodeCalls], users: Sequence[int]) -> list[list[int]]:
+    """Return the sets of several nodes that read common elements of input ``i``: slices of it are apart."""
+    sets: list[tuple[Box, list[int]]] = []
+    for j in users if len(users) > 1 else ():
+        boxes = [box for read in calls[j].reads for o, box in read if o == i]
+        hull = tuple((min(lo for lo, _ in axis), max(hi for _, hi in axis)) for axis in zip(*boxes, strict=True))
+        met = [(other, nodes) for other, nodes in sets if intersection(other, hull) is not None]
+        sets = [entry for entry in sets if entry not in met]
+        for other, _ in met:
+            hull = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(hull, other, strict=True))
+        sets.append((hull, [*(k for _, nodes in met for k in nodes), j]))
+    return [nodes for _, nodes in sets if len(nodes) > 1]
 
 
 def call_flops(einsum: Space, extents: Sequence[int]) -> int:
@@ -88,7 +116,7 @@ def _point_flops(einsum: Einsum) -> int:
     return max(1, sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + bool(einsum.aggregated))
 
 
-def _calls(d: Decomposition, i: int) -> NodeCalls:
+def _calls(d: Decomposition, i: int, shares: dict[tuple[object, ...], float]) -> NodeCalls:
     node, part = d.graph.nodes[i], d.partitionings[i]
     if isinstance(node, ConcatNode):
         pieces = ConcatPieces(d.graph, node)
@@ -108,25 +136,54 @@ def _calls(d: Decomposition, i: int) -> NodeCalls:
     flops, reads = [], []
     for key in keys:
         box = part.box(key)
-        flops.append(float(call_flops(e, [hi - lo for lo, hi in box])))
+        flops.append(call_flops(e, [hi - lo for lo, hi in box]) * _computed_share(e, mask, box, shares))
         reads.append([(o, e.operand_box(slot, box)) for slot, o in enumerate(node.operands)])
     return NodeCalls(keys, np.array(flops), np.array([tiles[k[: e.n_out]] for k in keys], np.int64), reads)
+
+
+def _computed_share(e: Space, mask: LabelMask, box: Box, known: dict[tuple[object, ...], float]) -> float:
+    """Return the share of a box that is computed, without the parts to which the mask adds nothing.
+
+    The labels of the mask divide the box into up to MASK_PARTS parts; one that its edge crosses counts as computed.
+    """
+    if not mask.conditions:
+        return 1.0
+    labels = sorted(frozenset().union(*map(labels_of, mask.conditions)))
+    found = known.get(key := (id(e), *(box[p] for p in labels)))
+    if found is None:
+        each = max(1, int(MASK_PARTS ** (1 / len(labels))))
+        lines = [_parts(*box[p], each) for p in labels]
+        total = computed = 0
+        for some in product(*lines):
+            part = list(box)
+            for p, line in zip(labels, some, strict=True):
+                part[p] = line
+            n = points(tuple(some))
+            total, computed = total + n, computed + (0 if mask.is_idle(part) else n)
+        found = known[key] = computed / total if total else 1.0
+    return found
+
+
+def _parts(lo: int, hi: int, count: int) -> list[tuple[int, int]]:
+    """Divide an interval into at most ``count`` parts."""
+    step = max(1, -(-(hi - lo) // count))
+    return [(start, min(start + step, hi)) for start in range(lo, hi, step)]
 
 
 def _tensor(d: Decomposition, i: int, calls: dict[int, NodeCalls], users: Sequence[int]) -> TensorAtoms:
     node, out = d.graph.nodes[i], d.output(i)
     boxes = {j: [[b for o, b in read if o == i] for read in calls[j].reads] for j in users}
-    points = []
+    ends_of = []
     for axis, (size, tile) in enumerate(zip(node.shape, out.tiles, strict=True)):
         ends = {0, size, *range(0, size, tile)}
         for found in boxes.values():
             ends.update(end for some in found for box in some for end in box[axis])
-        points.append(np.array(sorted(ends), np.int64))
-    starts = [p[:-1] for p in points]
+        ends_of.append(np.array(sorted(ends), np.int64))
+    starts = [p[:-1] for p in ends_of]
     shape = tuple(map(len, starts))
     number = np.zeros(shape, np.int64)
     elements = np.ones(shape)
-    for axis, (p, t, count) in enumerate(zip(points, out.tiles, out.counts, strict=True)):
+    for axis, (p, t, count) in enumerate(zip(ends_of, out.tiles, out.counts, strict=True)):
         line = tuple(-1 if a == axis else 1 for a in range(len(shape)))
         number = number * count + (p[:-1] // t).reshape(line)
         elements = elements * np.diff(p).reshape(line)
@@ -134,7 +191,7 @@ def _tensor(d: Decomposition, i: int, calls: dict[int, NodeCalls], users: Sequen
     state = each
     if isinstance(node, EinsumNode) and not isinstance(node.einsum, Region):
         state = sum(dtype.itemsize for dtype in node.einsum.state_dtypes) or each
-    made = TensorAtoms(points, number.reshape(-1), elements.reshape(-1) * each, elements.reshape(-1) * state)
+    made = TensorAtoms(ends_of, number.reshape(-1), elements.reshape(-1) * each, elements.reshape(-1) * state)
     for j, found in boxes.items():
         needs = np.zeros((len(found), elements.size), bool)
         for row, some in zip(needs, found, strict=True):

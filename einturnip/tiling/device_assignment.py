@@ -4,7 +4,8 @@ Calls are assigned level by level (nodes that do not depend on each other form o
 of one call per device. A group may be assigned in any way that loads no device more than if the largest call went to
 the least loaded device; among these assignments the one that moves the fewest bytes is taken. So work that is uneven,
 or has fewer calls than devices, is balanced by other nodes, and no device ever runs ahead by more than one call. Then
-groups are reassigned, now knowing their readers, while that moves fewer bytes and loads no device more.
+groups are reassigned, now knowing their readers, while that moves fewer bytes and loads no device more. Bytes of an
+input count once for each device that reads them.
 
 An accumulated tile is summed on each device that has a part of it, split, and sent to its readers.
 
@@ -116,14 +117,21 @@ class _Assigner:
             there = _makers(self.found, u) | readers_of_atoms(self.found, u)
             mine = tensor.needs[tensor.readers.index(i)][members]
             costs += (mine * tensor.nbytes) @ ~there
+        for tensor in self.flow.shares[i]:
+            mine = tensor.needs[tensor.readers.index(i)][members]
+            costs += (mine * tensor.nbytes) @ ~reading(self.found, tensor)
         return costs
+
+    def _cost_of(self, i: int) -> float:
+        """Return the bytes that move for node ``i``: those it reads and makes, and those shared in inputs."""
+        moved = sum(_cost(self.found, u) for u in (*self.flow.reads[i], i))
+        return moved + sum(float(t.nbytes @ reading(self.found, t).sum(1)) for t in self.flow.shares[i])
 
     def _reassign(self, i: int, members: Ints) -> bool:
         """Reassign a group if that moves fewer bytes; return whether it did."""
         of, work = self.found.of[i], self.flow.calls[i].flops[members]
-        affected = [*self.flow.reads[i], i]
         before = of[members].copy()
-        cost = sum(_cost(self.found, u) for u in affected)
+        cost = self._cost_of(i)
         if not cost:
             return False
         max_load = self.load.max()
@@ -137,7 +145,7 @@ class _Assigner:
                 (n := readers_of_atoms(self.found, i)).sum(1)[:, None] - n.astype(np.float64)
             )
         of[members] = where = assigned(costs, work, self.load)
-        better = sum(_cost(self.found, u) for u in affected) < cost
+        better = self._cost_of(i) < cost
         if better and (self.load[where] + work).max() <= max_load * (1 + 1e-9):
             self.load[where] += work
             return True
@@ -157,8 +165,12 @@ def _makers(found: DeviceAssignment, i: int) -> Bools:
 
 
 def readers_of_atoms(found: DeviceAssignment, i: int) -> Bools:
+    """Return the devices that read each atom of a computed tensor."""
+    return reading(found, found.flow.tensors[i])
+
+
+def reading(found: DeviceAssignment, tensor: TensorAtoms) -> Bools:
     """Return the devices that read each atom."""
-    tensor = found.flow.tensors[i]
     reads = np.zeros((len(tensor.tile), found.devices), bool)
     for j, needs in zip(tensor.readers, tensor.needs, strict=True):
         for device in np.unique(found.of[j][found.of[j] >= 0]):

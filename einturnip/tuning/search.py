@@ -185,6 +185,9 @@ MAX_CALLS_OF_SITE = 128
 MINOR_SHARES = (0.0, 0.001, 0.01, 0.05)
 """[share] With more calls, tiles need not divide those of statements that take less than such a part of the time; the
 first part that suffices. Chosen."""
+MASK_PARTS = 256
+"""[parts] A kernel call is divided into at most this many parts to find which share of it a mask leaves. Limit: the
+search's time."""
 ASSIGNMENT_PASSES = 2
 """[passes] Passes that assign all groups to devices again. Limit: the search's time."""
 
