@@ -1,6 +1,6 @@
 """Proves a task graph.
 
-Operands precede readers, each value is made once and read, each output point stored once.
+Operands precede readers, each value is made once, each output point stored once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ def check(graph: TaskGraph) -> None:
     if len(early):
         task = int(users[early[0]])
         raise InternalError(f"task {task} reads value {int(graph.read[early[0]])} before it is complete")
-    unused = ~views
-    unused[graph.read] = False
-    if unused.any() and not graph.repeats:  # all readers of a value may read copies of it
-        raise InternalError(f"value {int(np.argmax(unused))} is made, but no task reads it")
     if (graph.value_nbytes[graph.seen] > graph.value_nbytes[graph.read]).any():
         raise InternalError("a value is seen as more bytes than it has")
     for number in range(len(graph.decomposition.graph.outputs)):
