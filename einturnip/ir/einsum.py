@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -96,6 +96,14 @@ class TileSpace:
     shapes: tuple[tuple[int, ...], ...]
     keys: tuple[Key, ...]
 
+    def __hash__(self) -> int:
+        """Return the hash of all fields; it is computed once, since kernels and prices are looked up by it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple([getattr(self, f.name) for f in fields(self)]))  # type: ignore[arg-type]
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the output."""
@@ -151,6 +159,8 @@ class Einsum(TileSpace):
         may be omitted where every access consists of plain labels. keys: labels whose index is data; only points where
         every key holds contribute.
     """
+
+    __hash__ = TileSpace.__hash__
 
     labels: tuple[str, ...]
     bounds: tuple[int, ...]

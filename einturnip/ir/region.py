@@ -76,6 +76,8 @@ class Region(TileSpace):
     recomputed for each of their tiles.
     """
 
+    __hash__ = TileSpace.__hash__
+
     labels: tuple[str, ...]
     bounds: tuple[int, ...]
     n_out: int
