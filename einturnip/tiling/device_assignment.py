@@ -173,8 +173,11 @@ def reading(found: DeviceAssignment, tensor: TensorAtoms) -> Bools:
     """Return the devices that read each atom."""
     reads = np.zeros((len(tensor.tile), found.devices), bool)
     for j, needs in zip(tensor.readers, tensor.needs, strict=True):
-        for device in np.unique(found.of[j][found.of[j] >= 0]):
-            reads[:, device] |= needs[found.of[j] == device].any(0)
+        device = found.of[j]
+        order = np.argsort(device, kind="stable")[np.count_nonzero(device < 0) :]
+        if len(order):
+            devices, first = np.unique(device[order], return_index=True)
+            reads[:, devices] |= np.logical_or.reduceat(needs[order], first, axis=0).T
     return reads
 
 
