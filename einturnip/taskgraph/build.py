@@ -25,7 +25,7 @@ from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout, overlapping_inputs
-from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, visible_parts
+from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, read_ranges, visible_parts
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import COPIED_AT_ONCE
 
@@ -57,9 +57,8 @@ class OperandValue(NamedTuple):
 
 
 Demand: TypeAlias = Generator[MissingOperand, None, None]
-Slot = tuple[
-    int, Callable[[Key], Key] | None
-]  # an operand and, if whole tiles of it are read, the function that gives their keys
+# An operand and, if whole tiles of it are read, the function that gives their keys.
+Slot = tuple[int, Callable[[Key], Key] | None]
 
 
 def build(
@@ -92,7 +91,7 @@ class _Lowering:
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], OperandValue] = {}
-        self.turned = [False] * n
+        self.turned, self.ranges = [False] * n, read_ranges(self.graph)
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
         self.slots: dict[int, list[Slot]] = {}
@@ -162,7 +161,9 @@ class _Lowering:
     def _make_block(self, i: int, node: EinsumNode, key: Key) -> Demand:
         e, part, block, tiles = node.einsum, self.parts[i], self.d.blocks[i], self.tile[i]
         assert block is not None
-        keys: Sequence[Key] = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
+        out, read = self.outputs[i], self.ranges[i]
+        keys: Sequence[Key] = [k for k in block_keys(out.counts, block, key) if k not in tiles]
+        keys = [k for k in keys if k == key or intersection(out.box(k), read) is not None]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
         untiled = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
         steps = [inner + untiled for inner in steps] if untiled else steps
@@ -181,7 +182,7 @@ class _Lowering:
         first = (0,) * (len(e.labels) - e.n_out)
         accumulators = self._accumulators(i, e, first)
         idle = self._idle(i, e, keys, steps)
-        walks = tile_orders(self.outputs[i].counts, block, key, keys, len(steps))
+        walks = tile_orders(out.counts, block, key, keys, len(steps))
         for step, (inner, keys) in enumerate(zip(steps, walks, strict=True)):
             for k in keys:
                 if k + inner in idle:

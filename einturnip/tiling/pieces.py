@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.pieces import inner_piece, piece_box
-from einturnip.eingraph.types import ConcatNode, EinGraph, TensorPiece
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, TensorPiece
 from einturnip.ir.einsum import Box
 from einturnip.tuning.search import FEW_PIECES
 
@@ -42,6 +42,25 @@ def difference(a: Box, b: Box) -> list[Box]:
         if high < hi:
             left.append((*b[:axis], (high, hi), *a[axis + 1 :]))
     return left
+
+
+def read_ranges(graph: EinGraph) -> list[Box]:
+    """Return for each node the smallest box with all points that other nodes and outputs read."""
+    found: list[Box] = [()] * len(graph.nodes)
+
+    def extend(node: int, box: Box) -> None:
+        before = found[node] or box
+        found[node] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True))
+
+    for node in graph.nodes:
+        if isinstance(node, EinsumNode):
+            bounds = [(0, n) for n in node.einsum.bounds]
+            for slot, operand in enumerate(node.operands):
+                extend(operand, node.einsum.operand_box(slot, bounds))
+    whole = [operand for node in graph.nodes if isinstance(node, ConcatNode) for operand in node.operands]
+    for i in (*whole, *(i for _, i in graph.outputs)):
+        extend(i, tuple((0, n) for n in graph.nodes[i].shape))
+    return found
 
 
 def disjoint_groups(boxes: Iterable[Box], axis: int) -> list[list[Box]]:

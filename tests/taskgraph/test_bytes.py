@@ -203,3 +203,13 @@ def test_heads_split_and_merged_are_cut_alike() -> None:
     lowered = planned(graph, 24 << 10)
     assert max(part.counts[0] for part in lowered.decomposition.partitionings) > 1
     assert not count(lowered, OpKind.MOVE)
+
+
+def test_tiles_outside_of_what_others_read_are_not_made() -> None:
+    make = Maker()
+    x = make.input(200, 200)
+    product = make.einsum((200, 200, 200), 2, [(x, (0, 2)), (x, (2, 1))], "sum")
+    graph = make.graph(make.einsum((200,), 1, [(product, (Index((), 3), 0))]))
+    tasks = planned(graph, 64 << 10).memgraph.taskgraph
+    made = [tasks.get_value(v).box[0] for v in np.flatnonzero(tasks.value_node == product).tolist()]
+    assert made and all(low <= 3 < high for low, high in made)
