@@ -66,7 +66,7 @@ def test_what_is_made_again_is_the_same(name: str, tiles: list[list[int]], remak
 
 def slow_links() -> DescribedMachine:
     """A machine on which making anything again is cheaper than a transfer."""
-    links = {name: replace(link, bandwidth=1.0) for name, link in P100.links.items()}
+    links = {name: link._replace(bandwidth=1.0) for name, link in P100.links.items()}
     return DescribedMachine(P100.name, P100.title, 1, P100.kernels, P100.memory, links, P100.inputs)
 
 
