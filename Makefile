@@ -7,7 +7,7 @@ JOBS ?= 2
 DEMO := $(WORK)/demo
 EXAMPLE := docs/examples/diffusion
 
-.PHONY: demo check quick format lint types layers prose test slow cuda docs wheel bench clean
+.PHONY: demo check quick format lint types layers prose test slow cluster cuda docs wheel bench clean
 .DEFAULT_GOAL := check
 
 # The interpreter's name may differ, and a virtual environment made by one that is too old helps nobody: say so first.
@@ -65,6 +65,10 @@ test: $(VENV)/.dev
 # The long variants, which 'check' leaves out; those for CUDA are under 'cuda'.
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore=tests/kernels/cuda/test_compiled.py
+
+# All runs on worker processes; 'check' runs those that are not slow.
+cluster: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not gpu" --durations=10 tests/cluster
 
 # Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
 cuda: $(VENV)/.dev

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from einturnip.storage.open import OutputRequest, open_sinks, planned_offsets
 from einturnip.storage.outputs.state_storage import DeferredOutput
 from einturnip.storage.types import Array, Sink, Source
 
+if TYPE_CHECKING:
+    from einturnip.cluster.coordinator import OnWorkers
+
 Missing = Callable[[InputNode], Source]
 """Returns a placeholder for an input without data, or raises an error that names it."""
 
@@ -42,7 +46,7 @@ class Job:
     """A program planned for its inputs, options and output targets.
 
     ``bound`` is the program before rewrites for the budget. ``targets``: for each output a file as the user wrote it,
-    an array, or None to discard it.
+    an array, or None to discard it. ``on_workers``: the cluster that runs the plan, if any.
     """
 
     bound: EinGraph
@@ -50,6 +54,7 @@ class Job:
     sources: Mapping[str, Source]
     targets: Mapping[str, str | Array | None]
     options: Options
+    on_workers: OnWorkers | None = None
 
     def replanned(self, budget: int) -> PlannedProgram:
         """Plan for another budget of the given kind, to inspect but not to run.
@@ -71,6 +76,8 @@ class Job:
         """
         sinks = self._open_sinks()
         try:
+            if self.on_workers is not None:
+                return self.on_workers.execute(self.sources, sinks, self.options, progress, stop), sinks
             return execute(self.planned, self.sources, sinks, self.options, progress, stop), sinks
         except BaseException:
             for sink in sinks.values():
@@ -121,13 +128,23 @@ def complete(graph: EinGraph, sources: Mapping[str, Source], missing: Missing) -
 
 
 def plan_job(
-    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str | Array | None], options: Options
+    graph: EinGraph,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str | Array | None],
+    options: Options,
+    client: Any = None,
 ) -> Job:
-    """Plan a bound program.
+    """Plan a bound program, for the workers of a Dask client if there is one.
 
     Raises:
         CapacityError: it does not fit; the error states the minimum budget.
     """
+    if client is not None:
+        from einturnip.cluster.coordinator import plan_on_workers
+
+        files = {name: target for name, target in targets.items() if isinstance(target, str)}
+        on_workers = plan_on_workers(client, graph, sources, files, options)
+        return Job(graph, on_workers.plan.planned, sources, targets, options, on_workers)
     if "EINTURNIP_DUMP" not in os.environ:
         return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
     from einturnip.api.dump import PlanDump

@@ -16,6 +16,7 @@ import numpy as np
 from einturnip.api import call_cache, plan_cache
 from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
+from einturnip.api.cluster_call import run_on
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.known_sizes import integer_sizes
@@ -126,6 +127,7 @@ class Program:
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
+        client: Any = None,
         **inputs: Any,
     ) -> Result:
         """Run the program on NumPy arrays, DLPack objects, paths or ``et.open`` handles.
@@ -139,24 +141,25 @@ class Program:
         workers. ``force=True`` runs a program although it takes longer than a week, or makes a tensor larger than
         memory and disk together. ``data`` takes inputs whose names are parameters of this call, such as ``memory``;
         ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
-        files that it names.
+        files that it names. ``client``: a Dask client whose workers run the program, each within ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.
         """
         given = {**inputs, **data} if data else inputs
-        is_cacheable = progress is None and memory is None and spill is None and not out and not dims
-        budget = arena, plan_cache.free_share() if arena is None else 0
+        is_cacheable = progress is None and memory is None and spill is None and not out and not dims and client is None
+        budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
         settings_key = self._plan_key, budget, workers, policy, exact, device, reproducible, force, *given
-        arrays = tuple(given.values())
         key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
-        found = call_cache.run(key, arrays, run_on_arrays)
-        if found is not None:
+        if (found := call_cache.run(key, arrays, run_on_arrays)) is not None:
             return found
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
             *(reproducible, force),
         )
+        if client is not None:
+            sized = self._program, self._folder, {**self._dims, **integer_sizes(dims or {})}, self._targets
+            return run_on(client, sized, settings, given, allow_external, progress)
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, given, dims or {})
         try:
@@ -280,8 +283,7 @@ class Program:
         """The target of each output: the caller's, the program's, or None for a new array."""
         targets: dict[str, str | Array | None] = {}
         for output in program.outputs:
-            target = out.get(output.name)
-            if target is not None:
+            if (target := out.get(output.name)) is not None:
                 targets[output.name] = target if isinstance(target, np.ndarray) else os.fspath(target)
             else:
                 targets[output.name] = file_spec(output.file, self._folder) if output.file else None

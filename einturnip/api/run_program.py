@@ -15,7 +15,7 @@ from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
-from einturnip.eingraph.types import InputNode
+from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySource, array_sink, require_apart
@@ -41,11 +41,7 @@ def run_job(
     for node in graph.nodes:
         if isinstance(node, InputNode) and isinstance(job.sources[node.name], AbsentSource):
             needs_data(node)
-    targets = dict(job.targets)
-    require_apart(targets)
-    for name, number in graph.outputs:
-        if targets.get(name) is None:
-            targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+    targets = with_arrays(graph, job.targets)
     with run_in_progress():
         if cached.prepared.is_inline and progress is None and stop is None:
             result = _run_small(job, cached, targets)
@@ -53,8 +49,28 @@ def run_job(
                 require_unchanged_inputs(job.sources.values(), targets.values())
                 return result
         report, _ = replace(job, targets=targets).run(progress, stop)
+    return _result(job.planned, targets, report)
+
+
+def run_on_cluster(job: Job, progress: Callable[[Progress], None] | None) -> Result:
+    """Run a job, whose outputs all have a target, on the workers of its cluster."""
+    report, _ = job.run(progress)
+    return _result(job.planned, {name: t for name, t in job.targets.items() if t is not None}, report)
+
+
+def with_arrays(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> dict[str, str | Array]:
+    """Return the targets of all outputs, with new arrays for those without one."""
+    require_apart(targets)
+    found = {name: target for name, target in targets.items() if target is not None}
+    for name, number in graph.outputs:
+        if name not in found:
+            found[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+    return found
+
+
+def _result(planned: PlannedProgram, targets: Mapping[str, str | Array], report: RunReport) -> Result:
     values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
-    return Result(values, lambda: report, analysis(job.planned, lambda: report))
+    return Result(values, lambda: report, analysis(planned, lambda: report))
 
 
 def _run_small(job: Job, cached: CachedPlan, targets: Mapping[str, str | Array | None]) -> Result | None:

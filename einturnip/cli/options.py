@@ -183,6 +183,14 @@ budget = _all(
     click.option("--reproducible", is_flag=True, help="The same bits for any memory, workers and devices."),
     click.option("--force", is_flag=True, help="Run even if it takes longer than a week."),
 )
+cluster = _all(
+    click.option(
+        "--at",
+        metavar="CLUSTER",
+        help="Run on the workers of a Dask cluster: local:4, or its scheduler, tcp://host:8786. --memory bounds each.",
+    ),
+    click.option("--insecure", is_flag=True, help="Allow --at tcp:// to other machines, without encryption."),
+)
 trace = click.option(
     "--trace",
     type=click.Path(path_type=Path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,18 +47,19 @@ class ProgramArguments:
         return program
 
 
-def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job:
+def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None) -> Job:
     """Compile, bind and plan a program with the options of a command line.
 
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
-    missing default files and plans a step of ``run --steps``: the outputs and every changing state.
+    missing default files and plans a step of ``run --steps``: the outputs and every changing state. ``client``: of the
+    cluster whose workers ``--memory`` bounds.
     """
     from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
     from einturnip.compiler import bind, reading_within
 
     folder, outputs, options = arguments.path.parent, arguments.outputs, budget_options(arguments.budget)
-    with reading_within(options):
+    with reading_within(options) if client is None else nullcontext():
         program = arguments.compiled()
         if program.states:
             from einturnip.api.session_states import initial_state, with_state_outputs
@@ -68,7 +70,7 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool) -> Job
         try:
             graph = bind(program, sources, arguments.dims)
             given = complete(graph, sources, missing)
-            return plan_job(graph, given, targets_of(program, outputs, folder), options)
+            return plan_job(graph, given, targets_of(program, outputs, folder), options, client)
         except BaseException:
             close_all(sources.values())
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @options.inputs
 @options.outputs
 @options.budget
+@options.cluster
 @options.trace
 @recording.options
 @click.option(
@@ -66,6 +68,8 @@ def command(
     checkpoint: Path | None,
     every: int,
     quiet: bool,
+    at: str | None,
+    insecure: bool,
     **budget: Any,
 ) -> None:
     """Run PROG.ein and write its outputs.
@@ -79,6 +83,13 @@ def command(
     outlive_reader()
     report_files = {"--report": report_file, "--trace": trace, "--record": record}
     recording.require_places(report_files)
+    if at is not None:
+        several = len(programs) > 1 or steps is not None or bool(feeds) or checkpoint is not None
+        _require_single_run(
+            several,
+            budget["device"],
+            {"--record": record, "--replay": replay} | {"--trace": trace, "--analyze": analyze},
+        )
     if len(programs) > 1:
         from einturnip.cli.multi_program import ProgramOutcome, run_together
 
@@ -101,9 +112,9 @@ def command(
         return run_steps(arguments, _source_of_missing(seed), step_options, quiet)
     limit = MemoryLimit()
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
-    began = time.monotonic()
-    with on_signals() as stop, shown(quiet) as show:
-        job = planned(arguments, _source_of_missing(seed), lenient=False)
+    with on_signals() as stop, cluster_client(at, insecure) as client, shown(quiet) as show:
+        began = time.monotonic()
+        job = planned(arguments, _source_of_missing(seed), lenient=False, client=client)
         planning = time.monotonic() - began
         stop.running = True
         try:
@@ -112,7 +123,7 @@ def command(
         finally:
             job.close()
         stop.running = False
-    report = limit.checked(report)
+    report = report if at is not None else limit.checked(report)
     recording.record(record, job, report, program_name(program))
     if trace is not None:
         from einturnip.report.trace import write
@@ -136,6 +147,26 @@ def command(
         click.echo(f"on {job.planned.device.description}")
         show_lines([(), *analysed(analyse(job.planned, report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
+
+
+def _require_single_run(several: bool, device: str, given: dict[str, object]) -> None:
+    """Refuse options that runs on a cluster lack."""
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} cannot be combined with --at")
+    if several:
+        raise click.UsageError("--at runs one program, once")
+    if device not in ("auto", "cpu"):
+        raise click.UsageError("--at runs on the CPUs of workers; leave out --device")
+
+
+def cluster_client(at: str | None, insecure: bool) -> AbstractContextManager[Any]:
+    """Context with the client of the cluster that ``--at`` names; None without it."""
+    if at is None:
+        return nullcontext()
+    from einturnip.cluster.dask import at_cluster
+
+    return at_cluster(at, insecure)
 
 
 def _source_of_missing(seed: int | None) -> Missing:

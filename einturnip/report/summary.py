@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
-    from einturnip.runtime.scheduler.report import NumericWarning, RunReport
+    from einturnip.runtime.scheduler.report import NumericWarning, RunReport, SiteReport
 
 MAX_RATIO = 10
 """Ratio to the lower bound above which bytes are no longer compared with it."""
@@ -30,7 +30,19 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
         f"busy     {_worker_time(report)}",
+        *map(_site, report.sites),
     ]
+
+
+def _site(site: SiteReport) -> str:
+    """One worker's peak memory, the bytes that it received and spilled, and the sites that it waited for."""
+    parts = [f"peak {format_size(site.peak_resident_nbytes)}"]
+    parts += [f"{format_size(nbytes)} from site {k}" for k, nbytes in sorted(site.received_nbytes.items())]
+    if site.spilled_nbytes:
+        parts.append(f"spilled {format_size(site.spilled_nbytes)}")
+    waited = [f"{format_seconds(seconds)} for site {k}" for k, seconds in sorted(site.waited_seconds.items())]
+    parts += [f"waited {' and '.join(waited)}"] * bool(waited)
+    return f"site {site.site}   {site.worker} on {site.host}: {', '.join(parts)}"
 
 
 def warning_text(warning: NumericWarning) -> str:

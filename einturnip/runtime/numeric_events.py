@@ -76,6 +76,35 @@ class NumericEvents:
                         at = tuple(lo + int(k) for lo, k in zip(origins, place, strict=False))
                         self._places[event] = at, found[1]
 
+    def found(self) -> tuple[object, ...]:
+        """Return the events as plain values, for ``add`` in another process."""
+        places = [
+            (
+                *event,
+                op,
+                *((self._places[event][0], _plain(self._places[event][1])) if event in self._places else ((), None)),
+            )
+            for event, op in self._first.items()
+        ]
+        return tuple((node, *counts) for node, counts in self.counts.items()), tuple(places)
+
+    def add(self, found: Any, number: Sequence[int]) -> None:
+        """Add the events of a part of the graph.
+
+        ``number``: the op of the whole graph for each op of the part.
+        """
+        counts, places = found
+        for node, *more in counts:
+            known = self.counts.setdefault(node, [0] * len(KINDS))
+            self.counts[node] = [a + b for a, b in zip(known, more, strict=True)]
+        for node, kind, op, place, value in places:
+            event = node, kind
+            if number[op] < self._first.get(event, number[op] + 1):
+                self._first[event] = number[op]
+                self._places.pop(event, None)
+                if value is not None:
+                    self._places[event] = tuple(place), value
+
     def locate(self, read: ReadInput) -> NumericEvents:
         """Name the elements found, with the elements of inputs that they come from."""
         graph = self._graph.taskgraph.decomposition.graph
@@ -84,6 +113,10 @@ class NumericEvents:
             text = "" if "." in name else element(name, place, value)  # the user does not know such names
             self.elements[event] = text, causes_of(graph, event[0], place, read)
         return self
+
+
+def _plain(value: Any) -> complex:
+    return complex(value) if np.iscomplexobj(value) else float(value)
 
 
 def element(name: str, place: Sequence[int], value: object) -> str:

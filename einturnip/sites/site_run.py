@@ -54,6 +54,11 @@ class SiteRun:
                 running.discard(~event)
         return [(Role(self._role[i]), self._op[i]) for i in sorted(running) if self._role[i] != Role.LOCAL]
 
+    def awaited_peer(self) -> int | None:
+        """Return a site whose value has been waited for, the first in the serial order; None if there is none."""
+        first = min((self._at[Role.NOTICE, op] for op in self._awaited), default=None)
+        return None if first is None else self._peer[first]
+
     def start(self) -> None:
         """Start the ops that wait for nothing."""
         self._start(self.state.start())

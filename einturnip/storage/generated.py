@@ -105,6 +105,19 @@ class SummarySink:
         """Sixteen hexadecimal digits."""
         return f"{self._checksum:016x}"
 
+    def parts(self) -> tuple[object, ...]:
+        """The summary as plain values, for ``add`` in another process."""
+        return self._checksum, self.low, self.high, self.nan, self.first_nan
+
+    def add(self, parts: Any) -> None:
+        """Add the summary of other regions."""
+        checksum, low, high, nan, first = parts
+        self._checksum = (self._checksum + checksum) % 2**64
+        self.nan += nan
+        self.low = min((x for x in (self.low, low) if x is not None), default=None)
+        self.high = max((x for x in (self.high, high) if x is not None), default=None)
+        self.first_nan = min((x for x in (self.first_nan, first) if x is not None), default=None)
+
     def extent(self, region: Region) -> Extent:
         """The region's extent."""
         return self._unstored.extent(region)

@@ -75,6 +75,25 @@ STAGED_OUT = 2
 # Sites
 RECEIVE_WINDOW = 4
 """[values] Values that a site receives at once: enough to keep the stream for them busy. Chosen."""
+SITE_NBYTES = 8 << 20
+"""[bytes] Memory of a worker besides its part, arena and window: messages, tasks and buffers of Dask. Chosen."""
+SITE_ARENA_NBYTES = 16 << 20
+"""[bytes] Arena of the plan that a refusal offers, if the memory given holds none: plans for less take long to make.
+Chosen."""
+SITE_ROUNDS = 6
+"""[plans] Plans that are made until one fits the memory of all workers. Limit: the search's time."""
+CLUSTER_START_SECONDS = 60
+"""[seconds] Workers of a cluster that the command starts are there within this time. Chosen."""
+SITE_SHRINK = 0.97
+"""[share] Part of the arena that fits by proportion which the next plan gets, since tiles change by steps. Chosen."""
+JOIN_SECONDS = 30
+"""[seconds] A worker that has not begun its task within this time is busy. Chosen."""
+END_SECONDS = 5
+"""[seconds] Time for telling the workers that a run has ended; after it, closed connections do. Chosen."""
+LOST_SECONDS = 3.0
+"""[seconds] If a worker does not reach another, its connection to the coordinator breaks within this time. Chosen."""
+PROGRESS_SECONDS = 0.5
+"""[seconds] Time between two reports of a worker's progress. Chosen."""
 
 # Taskgraph
 LIBRARY_TERMS = 256

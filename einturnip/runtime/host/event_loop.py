@@ -40,13 +40,22 @@ class OpIssued(NamedTuple):
     op: int
 
 
+class MessageArrived(NamedTuple):
+    """Event: another site has sent a message.
+
+    ``deliver`` returns the ops to launch, or raises an EinturnipError.
+    """
+
+    deliver: Callable[[], list[int]]
+
+
 class Engine(Protocol):
     """Runs ops asynchronously, as the streams of a device do."""
 
     def start(self, op: int) -> None:
         """Start an op as soon as possible; ``wait`` returns the events that result."""
 
-    def wait(self, timeout: float) -> OpEnded | OpIssued | None:
+    def wait(self, timeout: float) -> OpEnded | OpIssued | MessageArrived | None:
         """Return the next event, or None if there is none for ``timeout`` seconds."""
 
     def now(self) -> float:
@@ -145,7 +154,8 @@ def _dispatch(
         for op in launches:
             engine.start(op)
         running += len(launches)
-        if running == 0:
+        # While no op runs, an unfinished site waits for messages of others.
+        if running == 0 and (state.done or failure is not None):
             break
         event = engine.wait(TICK_SECONDS)
         now = engine.now()
@@ -155,6 +165,11 @@ def _dispatch(
         match event:
             case OpIssued(op):
                 launches = state.issued(op) if failure is None else []
+            case MessageArrived(deliver) if failure is None:
+                try:
+                    launches = deliver()
+                except EinturnipError as error:
+                    failure = error
             case OpEnded(op, thread, started, finished, error):
                 running -= 1
                 trace.ended(op, lane_kind(state.lane[op]), thread, started - begin, finished - begin)

@@ -80,6 +80,26 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteReport:
+    """The measurements of one worker of a run on a cluster. Units: seconds, bytes.
+
+    ``received_nbytes``: bytes that came from each other site, counted as they arrived; ``planned_nbytes``: those that
+    the plan states. ``waited_seconds``: time without a kernel in which a value of that site was awaited.
+    """
+
+    site: int
+    worker: str
+    host: str
+    peak_resident_nbytes: int
+    arena_peak_nbytes: int
+    compute_seconds: float
+    received_nbytes: dict[int, int]
+    planned_nbytes: dict[int, int]
+    spilled_nbytes: int
+    waited_seconds: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """The measurements of one run.
 
@@ -110,6 +130,17 @@ class RunReport:
     order: tuple[int, ...] = field(default=(), repr=False, compare=False)
     events: Sequence[int] = field(default=(), repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
+    sites: tuple[SiteReport, ...] = ()
+
+    def of_sites(self, sites: tuple[SiteReport, ...], memory: int | None, workers: int) -> RunReport:
+        """Return the report of a run on workers, whose peak is that of the fullest one.
+
+        ``memory``: limit of each worker.
+        """
+        peak = max(site.peak_resident_nbytes for site in sites)
+        exceeded = 0 if memory is None else max(0, peak - memory)
+        found = replace(self, sites=sites, workers=workers, memory_nbytes=memory, memory_exceeded_nbytes=exceeded)
+        return replace(found, peak_resident_nbytes=peak)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for ``json.dump``, without the columns that have one entry per op."""

@@ -111,9 +111,7 @@ class ZarrContainer:
             if self._waiting or self.fd < 0:
                 return
             try:
-                for folder, _, names in os.walk(self.root):
-                    for name in [*names, "."]:
-                        _sync(os.path.join(folder, name))
+                self.sync()
                 self._put_in_place()
                 _sync(self.directory)
             except OSError as error:
@@ -123,6 +121,12 @@ class ZarrContainer:
                 ) from error
             os.close(self.fd)
             self.fd = -1
+
+    def sync(self) -> None:
+        """Make everything that was written durable."""
+        for folder, _, names in os.walk(self.root):
+            for name in [*names, "."]:
+                _sync(os.path.join(folder, name))
 
     def abort(self) -> None:
         """Remove the directory; idempotent, and without effect after a commit."""
@@ -218,7 +222,7 @@ class ZarrSink:
 
     def __init__(self, name: str, container: ZarrContainer, key: str, shape: tuple[int, ...], dtype: DType) -> None:
         self.name, self.tier, self.shape, self.dtype = name, container.path, shape, dtype
-        self._container, self._key = container, key
+        self.container, self.key = container, key
         self._folder = os.path.join(container.root, *key.strip("/").split("/"), "c")
         self._chunk = chunk_shape(shape, dtype.itemsize)
         self._whole, self._inside = c_layout(shape, dtype.itemsize, 0), c_layout(self._chunk, dtype.itemsize, 0)
@@ -242,7 +246,7 @@ class ZarrSink:
             try:
                 self._pages.wrote(extent, part.file)
             except OSError as error:
-                raise self._container.explain(error) from error
+                raise self.container.explain(error) from error
         return array.nbytes
 
     def read(self, region: Region, out: Array) -> int:
@@ -265,12 +269,12 @@ class ZarrSink:
         """
         self._check_open()
         self._open = False
-        self._container.commit(self._key)
+        self.container.commit(self.key)
 
     def abort(self) -> None:
         """Discard the whole directory; without effect after its commit."""
         self._open = False
-        self._container.abort()
+        self.container.abort()
 
     def close(self) -> None:
         """Abort, unless it was committed."""
@@ -278,7 +282,7 @@ class ZarrSink:
             self.abort()
 
     def _check_open(self) -> None:
-        if not self._open or self._container.fd < 0:
+        if not self._open or self.container.fd < 0:
             raise StoreError(f"{self.name}: was committed or aborted already")
 
     def _parts(self, region: Region) -> list[_ChunkPart]:
@@ -289,7 +293,7 @@ class ZarrSink:
         ]
 
     def _write(self, fd: int, part: _ChunkPart, extent: Extent, array: Array) -> None:
-        explain = self._container.explain
+        explain = self.container.explain
         if not extent[2] and array.dtype == self.dtype.numpy:
             rows = [as_bytes(array)] if array.flags.c_contiguous else rows_of(array)
             if rows:
@@ -312,7 +316,7 @@ class ZarrSink:
         try:
             fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise self._container.explain(error) from error
+            raise self.container.explain(error) from error
         try:
             yield fd
         finally:

@@ -105,6 +105,33 @@ class UnpublishedFile:
         fd = _open_nameless(self.directory, path, 0o666)
         self.fd = self._open_named() if fd is None else fd
 
+    def share(self) -> str:
+        """Return a path under which other processes can open the file before it is committed."""
+        if self._temporary is None:
+            try:
+                self._link()
+            except OSError as error:
+                raise StoreError(f"{self.path}: {self.directory} cannot be written to: {error.strerror}") from error
+        assert self._temporary is not None
+        return self._temporary
+
+    @classmethod
+    def attached(cls, path: str, shared: str) -> UnpublishedFile:
+        """Open a file that another process has shared, and will commit or abort.
+
+        Raises:
+            StoreError: it is not there.
+        """
+        found = cls.__new__(cls)
+        found.path, found.directory, found._temporary = path, os.path.dirname(shared), None
+        try:
+            found.fd = os.open(shared, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: its folder {found.directory} is not the same disk here: {error.strerror}"
+            ) from error
+        return found
+
     def preallocate(self, nbytes: int) -> None:
         """Allocate space for the whole file; on failure nothing remains.
 

@@ -105,7 +105,7 @@ class FileSink(StoredTensor):
         layout = c_layout(shape, dtype.itemsize, container.plan.begins[key])
         super().__init__(name, container.file.fd, layout, dtype)
         self.tier = container.path
-        self._container, self._key = container, key
+        self.container, self.key = container, key
         self._read_pages = PageEviction(page_dropper(self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
@@ -124,13 +124,13 @@ class FileSink(StoredTensor):
             return 0
         self._check_open()
         if array.flags.c_contiguous and array.dtype == self.dtype.numpy:
-            write_extent(self.fd, as_bytes(array), extent, self._container.file.explain)
+            write_extent(self.fd, as_bytes(array), extent, self.container.file.explain)
         else:
             self._write_staged(region, array)
         try:
-            self._container.pages.wrote(extent)
+            self.container.pages.wrote(extent)
         except OSError as error:
-            raise self._container.file.explain(error) from error
+            raise self.container.file.explain(error) from error
         return nbytes
 
     def read(self, region: Region, out: Array) -> int:
@@ -140,18 +140,18 @@ class FileSink(StoredTensor):
 
     def release(self, region: Region) -> None:
         """Drop the region's clean pages from the page cache."""
-        if self._container.file.fd >= 0:
+        if self.container.file.fd >= 0:
             self._read_pages.release(region)
 
     def commit(self) -> None:
         """Make the output durable and visible; with several arrays in one file, when the last one commits."""
         self._check_open()
-        self._container.commit(self._key)
+        self.container.commit(self.key)
         super().close()
 
     def abort(self) -> None:
         """Discard the whole file; without effect after its commit."""
-        self._container.file.abort()
+        self.container.file.abort()
         super().close()
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class FileSink(StoredTensor):
             self.abort()
 
     def _check_open(self) -> None:
-        if self._sequential_fd < 0 or self._container.file.fd < 0:
+        if self._sequential_fd < 0 or self.container.file.fd < 0:
             raise StoreError(f"{self.name}: was committed or aborted already")
 
     def _write_staged(self, region: Region, array: Array) -> None:
@@ -170,4 +170,4 @@ class FileSink(StoredTensor):
             stage = staging()[: extent_nbytes(extent)].view(dtype).reshape(region_shape(block))
             window = tuple(slice(a - o, b - o) for (a, b), o in zip(block, origin, strict=True))
             copy_blocked(stage, array[window])
-            write_extent(self.fd, as_bytes(stage), extent, self._container.file.explain)
+            write_extent(self.fd, as_bytes(stage), extent, self.container.file.explain)

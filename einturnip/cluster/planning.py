@@ -1,0 +1,179 @@
+"""Plans a program for all workers at once, in the memory that each worker's process leaves for tiles."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from einturnip.cluster.tensors import HeldTensor, planned_sources
+from einturnip.cluster.workers import Worker, default_memory
+from einturnip.core.errors import CapacityError
+from einturnip.core.units import MIB, format_size
+from einturnip.cost.machine import Machine
+from einturnip.devices.cpu import CpuKind
+from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.types import FILES, Lane
+from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
+from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
+from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import Planner
+from einturnip.planner.predict import slots
+from einturnip.planner.request import Options, request_for
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.sites.part import SitePart, part_of
+from einturnip.sites.split import split
+from einturnip.sites.types import Role, SitePlan
+from einturnip.storage.types import Source
+from einturnip.taskgraph.types import ValueKind
+from einturnip.tuning.memory import RECEIVE_WINDOW, SITE_ARENA_NBYTES, SITE_NBYTES, SITE_ROUNDS, SITE_SHRINK
+
+PARTS = PlanCodec((*EXPRESSIONS, *GRAPHS, SitePlan, SitePart))
+"""Encodes parts, which travel to workers as data."""
+THREADS = 1
+"""Compute threads of a worker."""
+
+
+class _Sites(CpuKind):
+    """The CPUs of several processes, each with an arena of its own."""
+
+    def machine(self, host: Machine, chosen: DeviceChoice) -> Machine:
+        """See DeviceKind."""
+        return DeviceKind.machine(self, host, chosen)
+
+
+_SITES = _Sites()
+
+
+@dataclass(frozen=True, slots=True)
+class SitesPlan:
+    """A plan for workers.
+
+    ``memory``: bytes that each worker's process may take. ``parts``: of each worker.
+    """
+
+    planned: PlannedProgram
+    workers: tuple[Worker, ...]
+    memory: int
+    parts: tuple[SitePart, ...]
+
+    @property
+    def tables_nbytes(self) -> int:
+        """Bytes of the largest part, without its arena."""
+        sizes = [size_of(part.graph.taskgraph, ops=len(part.graph)) for part in self.parts]
+        return max(size.nbytes + size.run_nbytes for size in sizes)
+
+
+def plan_on(
+    workers: Sequence[Worker],
+    graph: EinGraph,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str],
+    options: Options,
+) -> SitesPlan:
+    """Plan a program for workers.
+
+    ``options.memory``: limit of each worker's process; ``options.arena``: of its arena, instead.
+    ``targets``: files of the outputs that are written.
+
+    Raises:
+        CapacityError: it does not fit; names the worker.
+    """
+    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options)
+    memory = options.memory or default_memory(workers)
+    if options.arena is not None:
+        return search.at(options.arena, memory)[0]
+    arena = memory - search.fixed
+    least: int | None = None
+    for _ in range(SITE_ROUNDS):
+        if arena <= 0:
+            break
+        try:
+            found, needed = search.at(arena, memory)
+        except CapacityError:
+            break
+        if needed <= memory:
+            return found
+        least = needed if least is None else min(needed, least)
+        if found.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
+            break
+        # Tiles, and with them the receive window and the size of a plan, grow with the arena.
+        arena = int(SITE_SHRINK * arena * (memory - search.fixed) / (needed - search.fixed))
+    needed = search.enough(least, memory)
+    fullest = search.fullest
+    raise CapacityError(
+        f"the program does not fit in {format_size(memory)} of the worker {fullest.name}; "
+        f"{format_size(-(-needed // MIB) * MIB)} are enough (of which {format_size(fullest.resident)} are Python, Dask "
+        "and other libraries)",
+        needed,
+    )
+
+
+class _Search:
+    """Plans of one program in arenas of any size.
+
+    ``fixed``: bytes of the fullest worker next to its arena, for the smallest plan.
+    """
+
+    def __init__(
+        self,
+        workers: tuple[Worker, ...],
+        graph: EinGraph,
+        sources: Mapping[str, Source],
+        targets: Mapping[str, str],
+        options: Options,
+    ) -> None:
+        self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
+        self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
+        self.fullest = max(workers, key=lambda w: w.resident)
+        self.fixed = self.fullest.resident + overhead_nbytes(0, THREADS, PlanSize(0)) + SITE_NBYTES
+
+    def at(self, arena: int, memory: int) -> tuple[SitesPlan, int]:
+        """Return the plan in an arena, and the bytes that the fullest worker needs for it.
+
+        Raises:
+            CapacityError: there is none; ``needed`` is the minimum arena.
+        """
+        options = replace(self.options, memory=None, arena=arena, workers=THREADS)
+        request = request_for(self.graph, self.sources, self.targets, options, self.device)
+        ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
+        ranks = policy(options.policy)(planned.memgraph)
+        parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))
+        needs = [required_nbytes(w.resident, p, self.sources) for w, p in zip(self.workers, parts, strict=True)]
+        self.fullest = self.workers[needs.index(max(needs))]
+        return SitesPlan(planned, self.workers, memory, parts), max(needs)
+
+    def enough(self, least: int | None, memory: int) -> int:
+        """Return memory in which a plan is known to fit, more than ``memory``. ``least``: what one plan needs."""
+        arena = SITE_ARENA_NBYTES
+        for _ in range(SITE_ROUNDS):
+            try:
+                needed = self.at(arena, memory)[1]
+            except CapacityError as error:
+                arena = max(2 * arena, error.needed)
+            else:
+                least = min(needed, least or needed)
+                break
+        return max(least or 0, memory + 1)
+
+
+def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]) -> int:
+    """Return the peak memory of a worker that runs a part.
+
+    ``resident``: its bytes before the part arrives.
+    """
+    size = size_of(part.graph.taskgraph, ops=len(part.graph))
+    other = overhead_nbytes(resident, THREADS, size) + SITE_NBYTES
+    return other + window_nbytes(part, sources) + part.graph.peak_nbytes
+
+
+def window_nbytes(part: SitePart, sources: Mapping[str, Source]) -> int:
+    """Return the bytes of values that are between a worker's arena and the network."""
+    received, held = RECEIVE_WINDOW * part.largest_nbytes(Role.RECEIVE), 0
+    # A tile leaves from its place in the arena, without a copy, unless it is a part of a view.
+    views = bool((part.graph.taskgraph.value_kind == ValueKind.VIEW).any())
+    sent = RECEIVE_WINDOW * part.largest_nbytes(Role.SEND) if views else 0
+    if any(isinstance(source, HeldTensor) for source in sources.values()):
+        held = int(part.graph.read[part.graph.read[:, 0] >= FILES, 2].max(initial=0))
+    return received + slots(THREADS)[Lane.IN] * held + sent

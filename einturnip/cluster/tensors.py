@@ -1,0 +1,175 @@
+"""Inputs and outputs of a run on workers: shared files, and tiles that the coordinator holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.errors import BindError, InternalError
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.ir.dtypes import DType
+from einturnip.memgraph.types import FILES, Lane, MemGraph, Op, OpKind
+from einturnip.sites.part import SitePart
+from einturnip.storage.arrays import ArraySource
+from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
+from einturnip.storage.io.transfer import copy_blocked
+from einturnip.storage.open import open_source
+from einturnip.storage.shared_outputs import attach, share
+from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
+
+Place = tuple[Any, ...]
+"""Where a worker finds a tensor: plain values, the first of which names the kind."""
+
+HELD: Place = ("held",)
+
+
+class HeldTensor(_GeneratedTensor):
+    """A tensor that the coordinator holds, as the planner sees it, and as workers read it.
+
+    ``fetch``: returns the bytes of the tile with a number. ``numbers``: by region, the number of an op that moves it.
+    """
+
+    fetch: Callable[[int], Any] | None = None
+    numbers: Mapping[Region, int] = {}
+
+    def connected(self, fetch: Callable[[int], Any], numbers: Mapping[Region, int]) -> HeldTensor:
+        """Return the tensor with the tiles that it can be asked for."""
+        object.__setattr__(self, "fetch", fetch)
+        object.__setattr__(self, "numbers", numbers)
+        return self
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fetch a tile."""
+        if self.fetch is None:
+            raise InternalError(f"{self.name} is not connected")
+        data = np.frombuffer(self.fetch(self.numbers[region]), np.uint8)
+        copy_blocked(out, data.view(out.dtype).reshape(out.shape))
+        return int(data.nbytes)
+
+
+class HeldSink(HeldTensor):
+    """An output that the coordinator holds. ``offered``: by number, the tiles that it may fetch now."""
+
+    offered: dict[int, Array]
+    offer: Callable[[int], None]
+
+    def write(self, region: Region, array: Array) -> int:
+        """Let the coordinator fetch a tile."""
+        number = self.numbers[region]
+        self.offered[number] = array
+        self.offer(number)
+        del self.offered[number]
+        return array.nbytes
+
+    def commit(self) -> None:
+        """Do nothing: the coordinator commits."""
+
+    abort = commit
+
+
+def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the sources as the planner shall see them: arrays of this process are no memory of a worker."""
+    return {name: HeldTensor(name, s.shape, s.dtype) if _is_held(s) else s for name, s in sources.items()}
+
+
+def _is_held(source: Source) -> bool:
+    if isinstance(source, RandomSource):
+        return False
+    return isinstance(source, ArraySource) or not os.path.exists(source.name.partition("::")[0])
+
+
+def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:
+    """Return the place of each input."""
+    found = dict[str, Place]()
+    for node in graph.nodes:
+        if isinstance(node, InputNode):
+            source = sources[node.name]
+            if isinstance(source, RandomSource):
+                found[node.name] = ("random", source.seed)
+            elif _is_held(source):
+                found[node.name] = HELD
+            else:
+                path, separator, key = source.name.partition("::")
+                path = os.path.abspath(path)
+                found[node.name] = ("file", path + separator + key, *_version(path))
+    return found
+
+
+def _version(path: str) -> tuple[int, int]:
+    """Return size and modification time of a file; of a folder, those of the file that describes it."""
+    if os.path.isdir(path):
+        marks = [os.path.join(path, name) for name in ("zarr.json", ".zarray", ".zgroup", "config.json")]
+        path = next((mark for mark in marks if os.path.exists(mark)), path)
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def open_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) -> Source:
+    """Open an input in a worker.
+
+    Raises:
+        BindError: the worker does not see the file that the coordinator has read.
+    """
+    match place:
+        case ("random", seed):
+            return RandomSource(name, shape, dtype, seed)
+        case ("file", spec, *version):
+            path = spec.partition("::")[0]
+            help_text = "help: put it where all workers can read it, under the same path"
+            try:
+                found = _version(path)
+            except OSError as error:
+                raise BindError(f"input {name}: it cannot read {path}: {error.strerror}. {help_text}") from None
+            if found != tuple(version):
+                raise BindError(f"input {name}: its {path} is another file than here. {help_text}")
+            source = expanded_to(open_source(spec, name), dtype)
+            if (source.shape, source.dtype) != (shape, dtype):
+                raise BindError(f"input {name}: its {path} has another shape or dtype than here. {help_text}")
+            return source
+    return HeldTensor(name, shape, dtype)
+
+
+def output_places(sinks: Mapping[str, Sink]) -> dict[str, Place]:
+    """Return the place of each output; of a file, the one that this process will publish."""
+    found: dict[str, Place] = {}
+    for name, sink in sinks.items():
+        shared = share(sink)
+        if shared is not None:
+            found[name] = ("file", *shared)
+        else:
+            found[name] = ("summary",) if isinstance(sink, SummarySink) else HELD
+    return found
+
+
+def open_sink_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
+    """Open an output in a worker."""
+    match place:
+        case ("file", path, hidden, key, begin):
+            return attach((path, hidden, key, begin), name, shape, dtype)
+        case ("summary",):
+            return SummarySink(name, shape, dtype)
+    return HeldSink(name, shape, dtype)
+
+
+def tile_numbers(part: SitePart) -> dict[int, dict[Region, int]]:
+    """Return the number of an op for each tile that is moved from or to a file or array, by its tier."""
+    graph, found = part.graph, dict[int, dict[Region, int]]()
+    for i in np.flatnonzero(np.isin(graph.kind, (OpKind.LOAD, OpKind.RELOAD, OpKind.STORE))).tolist():
+        tier, region = tile_of(graph, graph[i])
+        if tier >= FILES:
+            found.setdefault(tier, {})[region] = int(part.number[i])
+    return found
+
+
+def tile_of(graph: MemGraph, op: Op) -> tuple[int, Region]:
+    """Return the tier outside the arena that a transfer reads or writes, and the region there."""
+    far = op.writes[0] if op.kind.lane == Lane.OUT else op.reads[0]
+    return far.tier, graph.taskgraph.get_value(graph.base(far.value)).box
+
+
+def input_tier(graph: EinGraph, name: str) -> int:
+    """Return the tier of an input in a memory graph."""
+    return FILES + next(i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name == name)

@@ -1,0 +1,159 @@
+"""One site's part of a plan, with its ops, tasks and values alone, for a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.memgraph.types import COMPUTE, DISK, MemGraph
+from einturnip.runtime.scheduler.policies import Ranks
+from einturnip.sites.types import Ints, Role, SitePlan
+from einturnip.taskgraph.types import TaskGraph
+
+
+@dataclass(frozen=True)
+class SitePart:
+    """A site's plan with a graph of its own.
+
+    ``plan``: its graph has the ops of the site alone, with addresses from 0; a transfer is an op in it on both sites.
+    ``number``: the number of each op of that graph in the whole plan. ``ranks``: of the plan's ops.
+    """
+
+    plan: SitePlan
+    number: Ints
+    ranks: NDArray[np.float64]
+
+    @property
+    def graph(self) -> MemGraph:
+        """The site's ops."""
+        return self.plan.graph
+
+    def moved_nbytes(self, role: Role) -> dict[int, int]:
+        """Return the bytes that transfers of a role move, by the site at the other end."""
+        mine = self.plan.role == role
+        peers, nbytes = self.plan.peer[mine], self.plan.nbytes[mine]
+        return {int(peer): int(nbytes[peers == peer].sum()) for peer in np.unique(peers)}
+
+    def spilled_nbytes(self) -> int:
+        """Return the bytes that ops write to the spill file."""
+        return int(self.graph.write[self.graph.write[:, 0] == DISK, 2].sum())
+
+    def largest_nbytes(self, role: Role) -> int:
+        """Return the bytes of the largest value that a transfer of a role moves."""
+        return int(self.plan.nbytes[self.plan.role == role].max(initial=0))
+
+
+def part_of(plan: SitePlan, ranks: Ranks) -> SitePart:
+    """Return a site's part. ``ranks``: of the ops of the whole graph."""
+    whole = plan.graph
+    number = np.unique(plan.op).astype(np.int64)
+    graph = _restricted(whole, number, plan.site)
+    at = np.searchsorted(number, plan.op).astype(np.int32)
+    of_ops = np.asarray(ranks, np.float64)[plan.op]
+    unit = np.where(plan.role == Role.LOCAL, graph.unit[at], -1).astype(np.int32)
+    return SitePart(replace(plan, graph=graph, op=at, unit=unit), number, of_ops)
+
+
+def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
+    """Return the graph of some ops, whose dependencies the site's plan has."""
+    read_ptr, read_rows = _rows(graph.read_ptr, ops)
+    write_ptr, write_rows = _rows(graph.write_ptr, ops)
+    read, write = graph.read[read_rows].copy(), graph.write[write_rows].copy()
+    unit = graph.unit[ops]
+    task_of = graph.task[ops]
+    tasks = np.unique(task_of[task_of >= 0]).astype(np.int64)
+    whole = graph.taskgraph
+    operand_ptr, operands = _rows(whole.read_ptr, tasks)
+    used: list[NDArray[Any]] = [
+        read[:, 3],
+        write[:, 3],
+        unit,
+        whole.value[tasks],
+        whole.read[operands],
+        whole.seen[operands],
+    ]
+    values = np.unique(np.concatenate([column.astype(np.int64) for column in used]))
+    versions = values[values >= whole.n_values]
+    origins = graph.origin[versions - whole.n_values]
+    base = np.unique(np.concatenate([values[(values >= 0) & (values < whole.n_values)], origins]).astype(np.int64))
+    known = np.concatenate([base, versions])
+
+    def renumbered(column: NDArray[Any]) -> NDArray[Any]:
+        found = np.where(column < 0, column, np.searchsorted(known, column))
+        return found.astype(column.dtype)
+
+    for table in (read, write):
+        table[:, 3] = renumbered(table[:, 3])
+        _move_to_site(table, graph, site)
+    spilled = np.concatenate([table[table[:, 0] == DISK] for table in (read, write)])
+    begin = int(spilled[:, 1].min(initial=graph.spill_nbytes))
+    for table in (read, write):
+        table[table[:, 0] == DISK, 1] -= begin
+    part = _tasks(whole, tasks, operand_ptr, operands, base, renumbered)
+    local = np.concatenate([table[table[:, 0] == COMPUTE] for table in (read, write)])
+    return MemGraph(
+        part,
+        graph.device_nbytes,
+        int((spilled[:, 1] + spilled[:, 2]).max(initial=begin)) - begin,
+        int((local[:, 1] + local[:, 2]).max(initial=0)),
+        graph.kind[ops],
+        np.where(task_of < 0, -1, np.searchsorted(tasks, task_of)).astype(np.int32),
+        renumbered(unit),
+        graph.seconds[ops],
+        read_ptr,
+        read,
+        write_ptr,
+        write,
+        np.zeros(len(ops) + 1, np.int64),
+        np.empty(0, np.int32),
+        renumbered(origins),
+    )
+
+
+def _move_to_site(table: Ints, graph: MemGraph, site: int) -> None:
+    """Let a site's addresses begin at 0, and so do those of other sites, which nothing here accesses."""
+    near = table[:, 0] == COMPUTE
+    of = table[near, 1] // max(1, graph.device_nbytes)
+    table[near, 1] = np.where(of == site, table[near, 1] - site * graph.device_nbytes, 0)
+
+
+def _tasks(
+    whole: TaskGraph, tasks: Ints, operand_ptr: Ints, operands: Ints, values: Ints, renumbered: Any
+) -> TaskGraph:
+    """Return the graph of some tasks and values, on one device."""
+    key_ptr, keys = _rows(whole.key_ptr, tasks)
+    box_ptr, boxes = _rows(whole.box_ptr, values)
+    return replace(
+        whole,
+        kind=whole.kind[tasks],
+        node=whole.node[tasks],
+        value=renumbered(whole.value[tasks]),
+        workspace=whole.workspace[tasks],
+        seconds=whole.seconds[tasks],
+        flops=whole.flops[tasks],
+        key_ptr=key_ptr,
+        key=whole.key[keys],
+        read_ptr=operand_ptr,
+        read=renumbered(whole.read[operands]),
+        seen=renumbered(whole.seen[operands]),
+        value_kind=whole.value_kind[values],
+        value_node=whole.value_node[values],
+        value_nbytes=whole.value_nbytes[values],
+        box_ptr=box_ptr,
+        box=whole.box[boxes],
+        repeats=0,
+        devices=1,
+        device=np.empty(0, np.uint16),
+        original=np.empty(0, np.int32),
+    )
+
+
+def _rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the row pointers of some CSR rows, and the places of their elements."""
+    counts = ptr[rows + 1] - ptr[rows]
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    within = np.arange(int(ends[-1])) - np.repeat(ends[:-1], counts)
+    return ends, np.repeat(ptr[rows], counts) + within

@@ -1,0 +1,332 @@
+"""The wire between the workers of a Dask cluster.
+
+Values go from worker to worker, by handlers that are added to each.
+A message names its run, the run's token and a number of the whole plan, nothing else. ``dask_cluster`` is the other
+end of a ``Line``, which connects each worker with the process that began the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from distributed.core import connect
+from distributed.protocol import to_serialize
+
+from einturnip.core.errors import InternalError, Interrupted, RunError
+from einturnip.memgraph.views import Array, OpViews
+from einturnip.runtime.host.event_loop import OpEnded
+from einturnip.sites.part import SitePart
+from einturnip.sites.types import Role
+from einturnip.sites.wires.protocol import Arrivals
+from einturnip.storage.io.file_source import as_bytes
+from einturnip.tuning.memory import RECEIVE_WINDOW
+
+EXTENSION = "einturnip"
+CONNECT_SECONDS = 20.0
+"""Seconds after which a connection that is not established counts as failed."""
+
+
+class PeerLost(RunError):
+    """Another site does not answer."""
+
+
+Report = Callable[[Arrivals], None]
+
+
+class RunMail:
+    """Messages for one run at one worker, also before the run begins there.
+
+    ``values``: returns the bytes of a number of the plan; ``post``: receives the reports.
+    """
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self._early: list[Report] = []
+        self._post: Callable[[Report], None] | None = None
+        self._values: Callable[[int], Array] | None = None
+        self.numbered: dict[int, int] = {}
+        self._lock = threading.Lock()
+        # Values that are on their way from here, which may be copies, count in the account of memory.
+        self.window = asyncio.Semaphore(RECEIVE_WINDOW)
+        self.leaving: set[int] = set()
+        self.opening: asyncio.Future[Any] | None = None
+
+    def close(self) -> None:
+        """End the attempt to reach the coordinator, if there is one: the run is over."""
+        if self.opening is not None:
+            self.opening.cancel()
+
+    def attach(self, post: Callable[[Report], None], values: Callable[[int], Array], numbered: dict[int, int]) -> None:
+        """Deliver messages from now on. ``numbered``: the op of each transfer's number."""
+        with self._lock:
+            self._values, self.numbered = values, numbered
+            for report in self._early:
+                post(report)
+            self._post = post
+
+    def arrived(self, report: Report) -> None:
+        """Deliver a message, or keep it until the run begins."""
+        with self._lock:
+            if self._post is None:
+                self._early.append(report)
+            else:
+                self._post(report)
+
+    def value(self, number: int) -> Array:
+        """Return the bytes of a value that this site has offered."""
+        if self._values is None:
+            raise RunError("a value was requested before the run began")
+        return self._values(number)
+
+
+class WorkerMail:
+    """The handlers of one worker, for all runs."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+        self.runs: dict[str, RunMail] = {}
+        handlers = {"notify": self.notify, "get": self.get, "acknowledge": self.acknowledge}
+        worker.handlers.update({f"einturnip_{name}": handler for name, handler in handlers.items()})
+
+    @classmethod
+    def of(cls, worker: Any) -> WorkerMail:
+        """Return the mail of a worker; its handlers are added at the first call."""
+        found: WorkerMail = worker.extensions.get(EXTENSION) or worker.extensions.setdefault(EXTENSION, cls(worker))
+        return found
+
+    async def notify(self, run: str, token: str, value: int) -> str:
+        """Handle the offer of a value."""
+        mail = self._mail(run, token)
+        mail.arrived(lambda site: site.noticed(mail.numbered[value]))
+        return "OK"
+
+    async def get(self, run: str, token: str, value: int) -> dict[str, Any]:
+        """Return the bytes of a value, of at most RECEIVE_WINDOW values at once."""
+        mail = self._mail(run, token)
+        if value in mail.numbered:  # a tile of an output, which is not, leaves alone
+            await mail.window.acquire()
+            mail.leaving.add(value)
+        return {"data": to_serialize(as_bytes(np.ascontiguousarray(mail.value(value))))}
+
+    async def acknowledge(self, run: str, token: str, value: int) -> str:
+        """Handle the arrival of a value at another site."""
+        mail = self._mail(run, token)
+        if value in mail.leaving:
+            mail.leaving.remove(value)
+            mail.window.release()
+        mail.arrived(lambda site: site.acknowledged(mail.numbered[value]))
+        return "OK"
+
+    def _mail(self, run: str, token: str) -> RunMail:
+        found = self.runs.get(run)
+        if found is None or not hmac.compare_digest(found.token, token):
+            raise RunError(f"the worker {self.worker.address} has no such run")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A worker's place in a run. ``sites``: the addresses of all workers."""
+
+    run: str
+    token: str
+    site: int
+    sites: tuple[str, ...]
+
+
+class DaskWire:
+    """One site's end of the wire; transfers are ops of the site's own graph.
+
+    ``launch``: starts the op that receives a value, by ``fetch``. ``post``: receives ``OpEnded`` of these ops.
+    ``received``: bytes by the site that they came from.
+    """
+
+    def __init__(self, worker: Any, address: Address, part: SitePart, views: OpViews, post: Callable[[Any], None]):
+        self._worker, self._address, self._part, self._views, self._post = worker, address, part, views, post
+        self._number = part.number.tolist()
+        self._tasks: set[Any] = set()
+        self._stopped = False
+        self._peer = dict(zip(part.plan.op.tolist(), part.plan.peer.tolist(), strict=True))
+        self.received: dict[int, int] = defaultdict(int)
+        self.launch: Callable[[int], None] = _unlaunched
+
+    def notify(self, transfer: int, peer: int) -> None:
+        """Tell the receiver that a value can be fetched."""
+        self._begin(self._say("einturnip_notify", transfer, peer))
+
+    def get_into(self, transfer: int, peer: int) -> None:
+        """Launch the op that fetches the value."""
+        self.launch(transfer)
+
+    def acknowledge(self, transfer: int, peer: int) -> None:
+        """Tell the sender that the value has arrived."""
+        self._begin(self._say("einturnip_acknowledge", transfer, peer))
+
+    def fetch(self, op: int) -> None:
+        """Copy a value from its site; posts the end of the op."""
+        self._begin(self._fetch(op))
+
+    def value(self, number: int) -> Array:
+        """Return the bytes of a value that this site sends."""
+        op = int(np.searchsorted(self._part.number, number))
+        ((_, source),) = self._views.moved(self._part.graph[op])
+        return source
+
+    def stop(self) -> None:
+        """Give up all transfers; those that are under way end with an error."""
+        self._worker.loop.asyncio_loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        self._stopped = True
+        for task in [*self._tasks]:
+            task.cancel()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        def start() -> None:
+            task = asyncio.ensure_future(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if self._stopped:
+                task.cancel()
+
+        self._worker.loop.asyncio_loop.call_soon_threadsafe(start)
+
+    async def _say(self, message: str, transfer: int, peer: int) -> None:
+        try:
+            await self._call(message, transfer, peer)
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            self._post(error)
+
+    async def _fetch(self, op: int) -> None:
+        begin, peer = time.perf_counter(), self._peer[op]
+        failure: Exception | None = None
+        try:
+            reply = await self._call("einturnip_get", op, peer)
+            ((target, _),) = self._views.moved(self._part.graph[op])
+            data = np.frombuffer(reply["data"], np.uint8)
+            if data.nbytes != target.nbytes:
+                raise InternalError(f"a value of {target.nbytes} bytes arrived as {data.nbytes}")
+            target[...] = data.view(target.dtype).reshape(target.shape)
+            self.received[peer] += data.nbytes
+        except asyncio.CancelledError:
+            failure = Interrupted("interrupted")
+        except Exception as error:
+            failure = error
+        self._post(OpEnded(op, 0, begin, time.perf_counter(), failure))
+
+    async def _call(self, message: str, transfer: int, peer: int) -> Any:
+        to, address = self._address.sites[peer], self._address
+        try:
+            return await getattr(self._worker.rpc(to), message)(
+                run=address.run, token=address.token, value=self._number[transfer]
+            )
+        except OSError as error:
+            raise PeerLost(f"the worker {to} does not answer: {error}") from error
+
+
+def _unlaunched(op: int) -> None:
+    raise InternalError("a wire that no run uses")
+
+
+class Line:
+    """A worker's connection to the coordinator of a run; a closed line stops the run.
+
+    Methods are called by the thread of the run, except those that begin with an underscore.
+    """
+
+    def __init__(self, worker: Any, address: str, run: str, token: str, site: int) -> None:
+        self._worker, self._address, self._run, self._token, self.site = worker, address, run, token, site
+        self.stopped = threading.Event()
+        self.on_stop: Callable[[], None] = self.stopped.set
+        self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._comm: Any = None
+        self._reading: Any = None
+        self._do(self._open())
+
+    def message(self) -> dict[str, Any]:
+        """Wait for the coordinator's next message.
+
+        Raises:
+            Interrupted: it has stopped the run, or is gone.
+        """
+        found = self._inbox.get()
+        if found["do"] == "stop":
+            raise Interrupted("interrupted")
+        return found
+
+    def say(self, state: str, **content: Any) -> None:
+        """Send a message to the coordinator.
+
+        Raises:
+            Interrupted: it is gone.
+        """
+        try:
+            self._do(self._comm.write({"state": state, **content}))
+        except OSError as error:
+            raise Interrupted("the coordinator of the run is gone") from error
+
+    def get(self, number: int) -> Any:
+        """Return the bytes of a tile that the coordinator holds. Called by any thread of the run."""
+        return self._do(self._ask("einturnip_get", number))["data"]
+
+    def offer(self, number: int) -> None:
+        """Let the coordinator fetch a tile, and wait until it has it."""
+        self._do(self._ask("einturnip_offer", number))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._do(self._close())
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._worker.loop.asyncio_loop).result()
+
+    async def _open(self) -> None:
+        mail = WorkerMail.of(self._worker).runs.get(self._run)
+        if mail is None:
+            raise Interrupted("the run is over")
+        arguments = self._worker.connection_args
+        mail.opening = asyncio.ensure_future(connect(self._address, timeout=CONNECT_SECONDS, **arguments))
+        try:
+            self._comm = await mail.opening
+        except asyncio.CancelledError:
+            raise Interrupted("the run is over") from None
+        message = {"run": self._run, "token": self._token, "value": self.site}
+        await self._comm.write({"op": "einturnip_site", "reply": False, **message})
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                message = await self._comm.read()
+            except OSError:
+                message = {"do": "stop"}
+            self._inbox.put(message)
+            if message["do"] == "stop":
+                self.stopped.set()
+                self.on_stop()
+                return
+
+    async def _ask(self, message: str, number: int) -> Any:
+        rpc = self._worker.rpc(self._address)
+        return await getattr(rpc, message)(run=self._run, token=self._token, value=number)
+
+    async def _close(self) -> None:
+        self._reading.cancel()
+        await self._comm.close()
+
+
+def sent_ops(part: SitePart) -> dict[int, int]:
+    """Return the op of each transfer of a part, by its number in the whole plan."""
+    ops = np.unique(part.plan.op[part.plan.role != Role.LOCAL])
+    return dict(zip(part.number[ops].tolist(), ops.tolist(), strict=True))

@@ -1,0 +1,250 @@
+"""A Dask cluster as the coordinator of a run sees it: workers, their tasks, a line to each."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster, get_worker
+from distributed.comm import get_address_host
+from distributed.core import Server
+from distributed.protocol import to_serialize
+from distributed.utils import get_ip
+
+from einturnip.core.errors import BindError, DeviceError, RunError
+from einturnip.memgraph.views import Array
+from einturnip.sites.wires.dask import RunMail, WorkerMail
+from einturnip.storage.io.file_source import as_bytes
+from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
+
+Event = tuple[str, int, dict[str, Any]]
+"""(state, site, content): what a site says, or ``lost``."""
+
+
+@contextmanager
+def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
+    """Context with a client of the cluster that ``--at`` names: ``local:P``, or a scheduler.
+
+    Raises:
+        BindError: it names none. DeviceError: there is no scheduler, or the network may be read by others.
+    """
+    kind, _, rest = at.partition(":")
+    if kind == "local":
+        if not rest.isdecimal() or not 1 <= int(rest) <= 64:
+            raise BindError(f"--at {at}: name 1 to 64 workers, as in local:4")
+        # Workers state their memory to einturnip alone, so Dask shall neither limit nor spill.
+        options = {
+            "memory_limit": 0,
+            "dashboard_address": "127.0.0.1:0",
+            "silence_logs": logging.CRITICAL,
+            "preload": [__name__],
+        }
+        with (
+            LocalCluster(
+                n_workers=int(rest), threads_per_worker=1, processes=True, host="127.0.0.1", **options
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            client.wait_for_workers(int(rest), timeout=CLUSTER_START_SECONDS)
+            yield client
+        return
+    if kind not in ("tcp", "tls") or not rest.startswith("//"):
+        raise BindError(f"--at {at}: name local:4, or a Dask scheduler, as in tcp://host:8786")
+    host = get_address_host(at)
+    try:
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise DeviceError(f"--at {at}: the host {host} is not known: {error.strerror}. help: check its name") from error
+    if kind == "tcp" and not insecure and not all(ipaddress.ip_address(a).is_loopback for a in addresses):
+        raise DeviceError(
+            f"--at {at}: others on the network can read and change what plain tcp carries. help: use tls:// "
+            "(distributed.dask.org, section TLS/SSL), or accept that with --insecure"
+        )
+    try:
+        client = Client(at, timeout=10)
+    except OSError as error:
+        raise DeviceError(f"--at {at}: no Dask scheduler answers. help: start one, dask scheduler: {error}") from error
+    with client:
+        yield client
+
+
+def dask_setup(worker: Any) -> None:
+    """Let a worker that the command started ignore Ctrl-C, which a terminal sends to it too.
+
+    Dask calls this in the worker.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_on_workers(client: Client, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Return the results of a function that each worker runs on its event loop, by the worker's address.
+
+    Raises:
+        DeviceError: a worker failed; names it.
+    """
+    try:
+        found: dict[str, Any] = client.run(function, *arguments, on_error="return")
+    except OSError as error:
+        raise DeviceError(f"the cluster does not answer: {error}") from error
+    for address, result in found.items():
+        if isinstance(result, ImportError):
+            raise DeviceError(f"worker {address} lacks a package: {result}. help: pip install 'einturnip[dask]' there")
+        if isinstance(result, Exception):
+            raise DeviceError(f"worker {address} failed: {type(result).__name__}: {result}")
+    return found
+
+
+def require_processes(client: Client) -> None:
+    """Refuse clients whose cluster no run can use.
+
+    Raises:
+        DeviceError: says what to do.
+    """
+    if client.asynchronous:
+        raise DeviceError("the client is asynchronous. help: give one that is not, Client(address)")
+    address = client.scheduler.address
+    if address.partition(":")[0] not in ("tcp", "tls"):
+        raise DeviceError(
+            f"the cluster at {address} has no worker processes. help: LocalCluster(processes=True, "
+            "threads_per_worker=1, memory_limit=0)"
+        )
+
+
+def open_mail(run: str, token: str, dask_worker: Any) -> None:
+    """Let a worker receive messages of a run; called on its event loop."""
+    WorkerMail.of(dask_worker).runs[run] = RunMail(token)
+
+
+def close_mail(run: str, dask_worker: Any) -> None:
+    """Forget a run; called on the worker's event loop."""
+    mail = WorkerMail.of(dask_worker).runs.pop(run, None)
+    if mail is not None:
+        mail.close()
+
+
+def this_worker() -> Any:
+    """Return the worker that runs the calling task."""
+    return get_worker()
+
+
+class Lines:
+    """The lines to the workers of one run.
+
+    ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes the
+    tile of an output that an op stores. ``events``: what the sites say.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        run: str,
+        token: str,
+        sites: Sequence[str],
+        parts: Callable[[int], bytes],
+        tile: Callable[[int], Array],
+        store: Callable[[int, Any], None],
+        site_of: Callable[[int], int],
+    ) -> None:
+        self._client, self._run, self._token, self._sites = client, run, token, sites
+        self._parts, self._tile, self._store, self._site_of = parts, tile, store, site_of
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self._comms: dict[int, Any] = {}
+        self._futures: list[Any] = []
+        handlers = {"einturnip_site": self._site, "einturnip_get": self._get, "einturnip_offer": self._offer}
+        self._server = Server(handlers, connection_args=client.connection_args, needs_workdir=False)
+        self.address: str = client.sync(self._listen)
+
+    def submit(self, task: Callable[[str, str, str, int], None]) -> None:
+        """Submit one task for each site, pinned to its worker."""
+        self._futures = [
+            self._client.submit(
+                task,
+                *(self._run, self._token, self.address, site),
+                key=f"einturnip-{self._run}-{site}",
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
+            for site, address in enumerate(self._sites)
+        ]
+
+    def say(self, do: str) -> None:
+        """Send a message to all sites that are connected."""
+        with suppress(OSError, TimeoutError):
+            self._client.sync(self._say, {"do": do}, callback_timeout=END_SECONDS)
+
+    def missing(self) -> list[int]:
+        """Return the sites whose workers the scheduler no longer has."""
+        with suppress(OSError):
+            known = self._client.scheduler_info(n_workers=-1)["workers"]
+            return [site for site, address in enumerate(self._sites) if address not in known]
+        return []
+
+    def close(self) -> None:
+        """End the lines and the tasks."""
+        with suppress(OSError, TimeoutError):
+            self._client.sync(self._close, callback_timeout=END_SECONDS)
+        for future in self._futures:
+            future.release()
+
+    async def _listen(self) -> str:
+        protocol, _, _ = self._client.scheduler.address.partition("://")
+        host = get_ip(get_address_host(self._client.scheduler.address))
+        await self._server
+        await self._server.listen(f"{protocol}://{host}:0", **self._client.security.get_listen_args("client"))
+        return str(self._server.address)
+
+    async def _close(self) -> None:
+        try:
+            await self._client.cancel(self._futures, force=True, asynchronous=True)
+        finally:
+            await self._server.close()
+
+    async def _say(self, message: dict[str, Any]) -> None:
+        for comm in list(self._comms.values()):
+            with suppress(OSError):
+                await comm.write(message)
+
+    async def _site(self, comm: Any, run: str, token: str, value: int) -> None:
+        self._require(run, token)
+        self._comms[value] = comm
+        try:
+            part = await asyncio.to_thread(self._parts, value)
+            await comm.write({"do": "part", "data": to_serialize(memoryview(part))})
+            del part
+            self.events.put(("joined", value, {}))
+            while True:
+                message = await comm.read()
+                self.events.put((message.pop("state"), value, message))
+        except OSError as error:
+            self.events.put(("lost", value, {"error": str(error)}))
+        except Exception as error:
+            self.events.put(("failed", value, {"kind": "RunError", "text": f"{type(error).__name__}: {error}"}))
+        finally:
+            self._comms.pop(value, None)
+
+    async def _get(self, run: str, token: str, value: int) -> dict[str, Any]:
+        self._require(run, token)
+        tile = await asyncio.to_thread(self._tile, value)
+        return {"data": to_serialize(as_bytes(np.ascontiguousarray(tile)))}
+
+    async def _offer(self, run: str, token: str, value: int) -> str:
+        self._require(run, token)
+        rpc = self._client.rpc(self._sites[self._site_of(value)])
+        reply = await rpc.einturnip_get(run=run, token=token, value=value)
+        await asyncio.to_thread(self._store, value, reply["data"])
+        return "OK"
+
+    def _require(self, run: str, token: str) -> None:
+        if run != self._run or not hmac.compare_digest(token, self._token):
+            raise RunError("no such run")

@@ -1,0 +1,119 @@
+"""Workers and runs that end before their time: an error that names the worker, no output, no litter, no hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.cluster.site_task import run_site
+from einturnip.core.errors import Interrupted, RunError
+from einturnip.sites.wires import dask_cluster
+from einturnip.sites.wires.dask import CONNECT_SECONDS
+from einturnip.sites.wires.dask_cluster import cluster_at
+
+pytestmark = pytest.mark.timeout(120)
+# Each step needs the one before, so that a run has many transfers.
+TEXT = "input A : f64[n,n], B : f64[n,n]\n" + "".join(
+    f"{'ABCDEFGHIJ'[k + 2]}[i,j] = {'ABCDEFGHIJ'[k + 1]}[i,k] * A[k,j] / 1000\n" for k in range(7)
+) + "output I\n"  # fmt: skip
+
+
+@pytest.fixture
+def own() -> Iterator[Any]:
+    with cluster_at("local:2", False) as client:
+        yield client
+
+
+def run_until(client: Any, folder: Path, at: float, act: Callable[[], None], target: str) -> BaseException:
+    """Run a program whose progress reaches a share of its ops, then act; return the run's error."""
+    a = np.random.default_rng(0).standard_normal((1400, 1400))
+    acted = threading.Event()
+
+    def progress(found: Any) -> None:
+        if found.done_ops >= at * found.total_ops and not acted.is_set():
+            acted.set()
+            act()
+
+    program = et.compile(TEXT)
+    with pytest.raises((RunError, Interrupted, KeyboardInterrupt)) as raised:
+        program(A=a, B=a, client=client, arena="3MiB", progress=progress, out={"I": str(folder / target)})
+    assert acted.is_set()
+    return raised.value
+
+
+@pytest.mark.parametrize("at", [0.05, 0.5])
+def test_a_killed_worker_is_named_within_five_seconds(own: Any, tmp_path: Path, at: float) -> None:
+    victim, pid = sorted(own.run(os.getpid).items())[1]
+    killed: list[float] = []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    error = run_until(own, tmp_path, at, kill, "I.zarr")
+    assert time.monotonic() - killed[0] < 5  # a bound of the promise, not a speed
+    assert str(error).startswith(f"worker {victim} on ") and "is gone" in str(error)
+    assert os.listdir(tmp_path) == []
+    assert not any(own.processing().values())
+
+
+def test_an_interrupt_stops_all_workers_and_they_can_run_again(client: Any, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    run_until(client, tmp_path, 0.2, interrupt, "I.npy")
+    assert os.listdir(tmp_path) == []
+    a = np.ones((30, 30))
+    result = et.compile("input A : f64[n,k]\nB[i,j] = A[i,k] * A[k,j]\noutput B\n")(A=a, client=client, arena="32KiB")
+    np.testing.assert_array_equal(result["B"], a @ a)
+
+
+def test_ctrl_c_ends_the_command_and_its_workers(tmp_path: Path) -> None:
+    a = np.random.default_rng(0).standard_normal((2500, 2500))
+    np.save(tmp_path / "A.npy", a)
+    (tmp_path / "p.ein").write_text(TEXT)
+    command = [sys.executable, "-m", "einturnip", "run", "p.ein", "--at", "local:2", "--arena", "4MiB"]
+    process = subprocess.Popen(
+        [*command, "-i", "A=A.npy", "-i", "B=A.npy", "-o", "I=I.npy"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not any(name.endswith(".tmp") for name in os.listdir(tmp_path)):
+            assert time.monotonic() < until and process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers receive it too
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, errors) == (130, "interrupted\n")
+    assert sorted(os.listdir(tmp_path)) == ["A.npy", "p.ein"]
+
+
+def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(client: Any) -> None:
+    address = next(iter(client.run(os.getpid)))
+    gone = "tcp://127.0.0.1:9"  # where nothing listens: a worker tries for CONNECT_SECONDS to reach it
+
+    def task(run: str) -> Any:
+        return client.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
+
+    task("never begun").result(timeout=CONNECT_SECONDS / 2)
+    dask_cluster.run_on_workers(client, dask_cluster.open_mail, "ended", "token")
+    waiting = task("ended")
+    while not client.processing([address])[address]:
+        assert not waiting.done()
+    dask_cluster.run_on_workers(client, dask_cluster.close_mail, "ended")
+    waiting.result(timeout=CONNECT_SECONDS / 2)

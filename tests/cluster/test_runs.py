@@ -1,0 +1,174 @@
+"""Runs on real worker processes: the numbers of one process, the planned bytes, within the memory of each worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.cluster import coordinator
+from einturnip.planner import canonical
+from einturnip.storage.generated import SummarySink
+from einturnip.testing import assert_agrees, evaluate, programs
+from einturnip.testing.strategies import FEATURES
+from tests.sites.test_local_run import INPUTS, SUMS
+
+pytestmark = pytest.mark.timeout(120)
+CHAIN = "input A : f64[n,k], B : f64[k,m], E : f64[m,l]\nD[i,j] = A[i,k] * B[k,j]\nC[i,j] = D[i,k] * E[k,j]\noutput C\n"
+
+
+@contextmanager
+def on(sites: int) -> Iterator[None]:
+    """Context in which runs use this number of the cluster's workers."""
+    every = coordinator.workers_of
+    with mock.patch.object(coordinator, "workers_of", lambda client: every(client)[:sites]):
+        yield
+
+
+def integers(n: int) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(3)
+    return {name: rng.integers(-4, 5, (n, n)).astype(float) for name in "ABE"}
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 4])
+def test_bytes_between_workers_are_those_of_the_plan(client: Any, sites: int) -> None:
+    data = integers(600)
+    with on(sites):
+        result = et.compile(CHAIN)(data=data, client=client, arena="4MiB")
+    np.testing.assert_array_equal(result["C"], data["A"] @ data["B"] @ data["E"])
+    found = result.report.sites
+    assert len(found) == sites == len({site.worker for site in found})
+    for site in found:
+        assert site.received_nbytes == site.planned_nbytes
+        assert (sum(site.received_nbytes.values()) > 0) == (sites > 1)
+        assert site.arena_peak_nbytes <= 4 << 20
+    across = sum(sum(site.received_nbytes.values()) for site in found)
+    assert sum(n for link, n in result.report.link_bytes.items() if "disk" not in link) == across
+
+
+@settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
+@given(data=st.data())
+def test_drawn_programs_agree_with_one_process(client: Any, data: st.DataObject) -> None:
+    case = data.draw(programs(features=FEATURES))
+    program = et.compile(case.text, dims=case.dims)
+    with on(data.draw(st.integers(1, 4))):
+        result = program(data=case.inputs, client=client)
+    for name, expected in evaluate(case.program, case.inputs, case.dims).items():
+        assert_agrees(result[name], expected, case.exact)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_reproducible_runs_have_the_bits_of_one_process(client: Any, name: str) -> None:
+    text, dims = SUMS[name]
+    rng = np.random.default_rng(7)
+    inputs = {
+        tensor: rng.standard_normal([dims[label] for label in labels]).astype(dtype)
+        for tensor, (dtype, labels) in INPUTS[name].items()
+    }
+    program, digests = et.compile(text, dims=dims), set()
+    with mock.patch.multiple(canonical, CANONICAL_MIN_NBYTES=1 << 17, CANONICAL_MAX_NBYTES=1 << 18):
+        alone = program(data=inputs, reproducible=True)
+        results = [alone]
+        for sites in (1, 2, 3, 4):
+            with on(sites):
+                results.append(program(data=inputs, reproducible=True, client=client))
+    for result in results:
+        digests.add(sha256(b"".join(np.asarray(result[k]).tobytes() for k in sorted(result))).hexdigest())
+    assert len(digests) == 1
+    assert any(sum(site.received_nbytes.values()) for site in results[-1].report.sites)
+
+
+@pytest.mark.parametrize("target", ["C.npy", "C.zarr", "C.h5"])
+def test_all_workers_write_one_file(client: Any, tmp_path: Path, target: str) -> None:
+    data = integers(500)
+    for name, array in data.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = {name: str(tmp_path / f"{name}.npy") for name in data}
+    result = et.compile(CHAIN)(data=files, client=client, arena="3MiB", out={"C": str(tmp_path / target)})
+    np.testing.assert_array_equal(np.asarray(result["C"]), data["A"] @ data["B"] @ data["E"])
+    assert sorted(os.listdir(tmp_path)) == sorted([*(f"{name}.npy" for name in data), target])
+
+
+def test_workers_stay_within_their_memory(client: Any, tmp_path: Path) -> None:
+    data = integers(1500)
+    for name, array in data.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = {name: str(tmp_path / f"{name}.npy") for name in data}
+    result = et.compile(CHAIN)(data=files, client=client, memory="150MiB", out={"C": str(tmp_path / "C.npy")})
+    report = result.report
+    assert report.memory_nbytes == 150 << 20 and not report.memory_exceeded_nbytes
+    assert all(site.peak_resident_nbytes <= 150 << 20 for site in report.sites)
+    for worker in coordinator.workers_of(client):
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        (seen,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+        assert seen <= 150 << 20
+    np.testing.assert_array_equal(np.asarray(result["C"]), data["A"] @ data["B"] @ data["E"])
+
+
+def test_numeric_warnings_name_the_element(client: Any) -> None:
+    x = np.ones((300, 300))
+    x[217, 31] = -1
+    result = et.compile("input X : f64[n,m]\nY[i,j] = log(X[i,j])\noutput Y\n")(X=x, client=client, arena="64KiB")
+    (warning,) = result.report.warnings
+    assert (warning.element, warning.causes) == ("Y[217, 31] = nan", ("X[217, 31] = -1.0",))
+
+
+def test_summaries_of_workers_add_up() -> None:
+    from einturnip.ir.dtypes import DTYPES
+
+    values = np.random.default_rng(1).standard_normal((40, 7))
+    values[31, 2] = np.nan
+    whole, parts = (
+        SummarySink("y", (40, 7), DTYPES["f64"]),
+        [SummarySink("y", (40, 7), DTYPES["f64"]) for _ in range(3)],
+    )
+    whole.write(((0, 40), (0, 7)), values)
+    for sink, (a, b) in zip(parts, [(0, 20), (20, 33), (33, 40)], strict=True):
+        sink.write(((a, b), (0, 7)), values[a:b])
+    for other in parts[1:]:
+        parts[0].add(other.parts())
+    assert parts[0].parts() == whole.parts()
+
+
+def test_an_error_of_a_worker_names_its_statement(client: Any) -> None:
+    text = "input A : f64[n, m], k : i64[n]\nB[i,j] = exp(A[i,j])\nC[i,j] = B[k[i], j] * 2\noutput C\n"
+    data = {"A": np.ones((64, 64)), "k": np.full(64, 64)}
+    with pytest.raises(et.RunError, match=r"worker tcp://.* on .*line 3.*index 64"):
+        et.compile(text)(data=data, client=client, arena="32KiB")
+    again = et.compile(text)(data=data | {"k": np.zeros(64, int)}, client=client, arena="32KiB")
+    np.testing.assert_allclose(again["C"], 2 * np.e)
+
+
+def test_the_command_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
+    data = integers(400)
+    for name, array in data.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    (tmp_path / "chain.ein").write_text(CHAIN)
+    inputs = [word for name in data for word in ("-i", f"{name}={name}.npy")]
+    done = subprocess.run(
+        [sys.executable, "-m", "einturnip", "run", "chain.ein", "--at", "local:2", "--memory", "160MiB", *inputs]
+        + ["-o", "C=C.npy", "--report", "r.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    np.testing.assert_array_equal(np.load(tmp_path / "C.npy"), data["A"] @ data["B"] @ data["E"])
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [site["received_nbytes"] for site in report["sites"]] == [s["planned_nbytes"] for s in report["sites"]]
+    assert all(site["peak_resident_nbytes"] <= 160 << 20 for site in report["sites"])
