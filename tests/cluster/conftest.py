@@ -1,4 +1,4 @@
-"""One cluster of four worker processes for all tests of a process."""
+"""One cluster of four worker processes for the tests of a module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 collect_ignore_glob = [] if find_spec("distributed") else ["test_*.py"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its threads allocate, which other tests count
 def client() -> Iterator[Any]:
     from einturnip.sites.wires.dask_cluster import cluster_at
 
