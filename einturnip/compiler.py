@@ -124,6 +124,13 @@ def _passes(
     yield from Planner(request_for(graph, sources, targets, without_library, replace(device, library=0))).passes()
 
 
+def compile_kernels(planned: PlannedProgram, options: Options) -> None:
+    """Load or compile the machine code of a plan: all of it in reproducible runs, else what saves time."""
+    if planned.machine.compiled:
+        enter("compiling")
+        compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, planned.machine)
+
+
 def execute(
     planned: PlannedProgram,
     sources: Mapping[str, Source],
@@ -140,10 +147,8 @@ def execute(
     Raises:
         RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
     """
-    memgraph, machine = planned.memgraph, planned.machine
-    if machine.compiled:
-        enter("compiling")
-        compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
+    memgraph = planned.memgraph
+    compile_kernels(planned, options)
     host = run_resources_for(planned, options, shared=True) if resources is None else resources
     try:
         nodes = planned.graph.nodes

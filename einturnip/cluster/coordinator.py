@@ -17,14 +17,13 @@ from einturnip.cluster.planning import PARTS, THREADS, SitesPlan, plan_on
 from einturnip.cluster.site_task import describe, run_site
 from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
 from einturnip.cluster.workers import Worker, accepted
-from einturnip.compiler import report_of
+from einturnip.compiler import compile_kernels, report_of
 from einturnip.core import errors
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, Lane
 from einturnip.planner.planned_program import run_lower_bound
 from einturnip.planner.request import Options
-from einturnip.runtime.host.compilation import compile_ahead, compile_all
 from einturnip.runtime.numeric_events import NumericEvents, causes_of, from_sources
 from einturnip.runtime.scheduler.report import Progress, RunReport, SiteReport
 from einturnip.runtime.scheduler.trace import RunTrace
@@ -78,10 +77,7 @@ class OnWorkers:
             RunError, StoreError, DeviceError, Interrupted: nothing is committed; the caller aborts the sinks.
         """
         plan, planned = self.plan, self.plan.planned
-        if planned.machine.compiled:
-            compile_all(planned.taskgraph) if options.reproducible else compile_ahead(
-                planned.taskgraph, planned.machine
-            )
+        compile_kernels(planned, options)
         run = _ClusterRun(self.client, plan, sources, sinks, options)
         began = time.perf_counter()
         results = run.results(progress, stop)
