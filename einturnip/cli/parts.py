@@ -18,22 +18,22 @@ def show_parts(
     from einturnip.cost.machine import Machine
     from einturnip.eingraph.rewrite.passes import rewrite
     from einturnip.report.parts import parts_json, parts_text, placed_json, placed_text
-    from einturnip.taskgraph.multi_device_tasks import placed_tasks
+    from einturnip.taskgraph.multi_device import tasks_of_calls
     from einturnip.tiling.baselines import baselines
-    from einturnip.tiling.device_assignment import assign_calls
     from einturnip.tiling.eindecomp import eindecomp
+    from einturnip.tiling.sites import Sites
 
     if emit not in (None, "decomposition", "taskgraph"):
         raise click.UsageError("--parts goes with --emit decomposition or taskgraph")
     if form == "dot":
         raise click.UsageError("--parts is shown as text or json")
     graph = rewrite(bound(program, inputs, dims), None)
-    decomposition, name = eindecomp(graph, parts), program_name(program)
+    name = program_name(program)
     if emit == "taskgraph":
-        placement = assign_calls(decomposition, parts)
-        tasks = placed_tasks(placement, Machine())
-        show = placed_json(placement, tasks, parts, name) if form == "json" else placed_text(placement, tasks)
+        tasks = tasks_of_calls(Sites(graph, parts), Machine())
+        show = placed_json(tasks, name) if form == "json" else placed_text(tasks)
     else:
+        decomposition = eindecomp(graph, parts)
         hand_tilings = baselines(graph, parts)
         show = (
             parts_json(decomposition, hand_tilings, parts, name)

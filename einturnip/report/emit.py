@@ -53,7 +53,7 @@ def emit_json(planned: PlannedProgram, level: IRLevel, program: str, files: File
         case "relation":
             lists = {"nodes": relation_json(planned.taskgraph)}
         case "taskgraph":
-            lists = {"tasks": _tasks(planned.taskgraph)}
+            lists = {"tasks": task_items(planned.taskgraph)}
         case "memgraph":
             head["tiers"] = _tiers(planned.memgraph, files)
             lists = {"ops": _ops(planned.memgraph, files)}
@@ -91,7 +91,7 @@ def emit_text(planned: PlannedProgram, level: IRLevel, files: Files) -> Iterator
         case "relation":
             yield from relation_lines(planned.taskgraph)
         case "taskgraph":
-            yield from map(_task_line, _tasks(planned.taskgraph))
+            yield from task_lines(planned.taskgraph)
         case "memgraph":
             yield from map(_op_line, _ops(planned.memgraph, files))
         case "sites":
@@ -141,29 +141,37 @@ def _makers(graph: TaskGraph) -> list[list[int]]:
     return makers
 
 
-def _tasks(graph: TaskGraph) -> Iterator[dict[str, Any]]:
+def task_items(graph: TaskGraph) -> Iterator[dict[str, Any]]:
+    """Yield each task; a move between devices has the one that it comes from."""
     makers = _makers(graph)
     outputs = [node for _, node in graph.decomposition.graph.outputs]
+    several = graph.devices > 1
     for task in graph:
-        yield {
+        stored = task.kind == TaskKind.STORE
+        here = graph.device[task.reads[0] if stored else task.value] if several else 0
+        item = {
             "id": task.id,
             "kind": task.kind.word,
-            "node": outputs[task.node] if task.kind == TaskKind.STORE else task.node,
+            "node": outputs[task.node] if stored else task.node,
             "key": list(task.key),
-            "device": f"cpu:{graph.device[task.reads[0] if task.kind == TaskKind.STORE else task.value]}"
-            if graph.devices > 1
-            else "cpu:0",
+            "device": f"cpu:{here}",
             "inputs": sorted({maker for value in task.reads for maker in makers[value]}),
             "nbytes": int(graph.value_nbytes[task.value]),
             "seconds": task.seconds,
         }
+        if several and task.reads and (source := graph.device[task.reads[0]]) != here:
+            item["from"] = f"cpu:{source}"
+        yield item
 
 
-def _task_line(task: Mapping[str, Any]) -> str:
-    inputs = " ".join(map(str, task["inputs"]))
-    return f"{task['id']}: {task['kind']} node {task['node']} tile {task['key']} {task['nbytes']} bytes" + (
-        f" from {inputs}" if inputs else ""
-    )
+def task_lines(graph: TaskGraph) -> Iterator[str]:
+    """Yield a line for each task; on several devices it names the device."""
+    for task in task_items(graph):
+        where = f"{task['device']}: " if graph.devices > 1 else ""
+        origin = f" from {task['from']}" if "from" in task else ""
+        after = f" after {' '.join(map(str, task['inputs']))}" if task["inputs"] else ""
+        tile = f"{task['kind']} node {task['node']} tile {task['key']}"
+        yield f"{task['id']}: {where}{tile} {task['nbytes']} bytes{origin}{after}"
 
 
 def _tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from einturnip.report.emit import decomposition_lines, decomposition_nodes, pieces
-from einturnip.taskgraph.multi_device_tasks import DeviceTask
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.report.emit import decomposition_lines, decomposition_nodes, pieces, task_items, task_lines
+from einturnip.taskgraph.multi_device import moved_nbytes
+from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.baselines import HandTiling
-from einturnip.tiling.device_assignment import DeviceAssignment
 from einturnip.tiling.movement import Movement, moved, movement
 from einturnip.tiling.types import Decomposition
 
@@ -85,59 +87,35 @@ def notes(decomposition: Decomposition) -> Iterator[str]:
         yield f"and {len(decomposition.notes) - MAX_NOTES} more such steps"
 
 
-def placed_json(placement: DeviceAssignment, tasks: Sequence[DeviceTask], parts: int, program: str) -> Iterator[str]:
+def placed_json(tasks: TaskGraph, program: str) -> Iterator[str]:
     """The tasks of P devices, the work and traffic of each device, and the bytes over each link."""
-    first = head(placement.flow.decomposition, "taskgraph", parts, program)
-    links = link_nbytes(tasks)
+    first = head(tasks.decomposition, "taskgraph", tasks.devices, program)
+    moved = moved_nbytes(tasks)
     first["predicted"] |= {
-        "flops": sum(placement.flops),
-        "link_bytes": {f"cpu:{a}->cpu:{b}": n for (a, b), n in sorted(links.items())},
+        "flops": int(tasks.flops.sum()),
+        "link_bytes": {f"cpu:{a}->cpu:{b}": int(moved[a, b]) for a, b in np.argwhere(moved).tolist()},
     }
-    first["moved_bytes"] = placement.moved_nbytes
+    first["moved_bytes"] = int(moved.sum())
     first["devices"] = [
         {"id": f"cpu:{k}", "flops": flops, "bytes_in": bytes_in, "bytes_out": bytes_out}
-        for k, flops, bytes_in, bytes_out in _devices(placement, links)
+        for k, flops, bytes_in, bytes_out in _devices(tasks, moved)
     ]
-    yield from pieces(first, {"tasks": map(_task, tasks)})
+    yield from pieces(first, {"tasks": task_items(tasks)})
 
 
-def placed_text(placement: DeviceAssignment, tasks: Sequence[DeviceTask]) -> Iterator[str]:
+def placed_text(tasks: TaskGraph) -> Iterator[str]:
     """The same in lines."""
-    for task in map(_task, tasks):
-        origin = f" from {task['from']}" if "from" in task else ""
-        after = f" after {' '.join(map(str, task['inputs']))}" if task["inputs"] else ""
-        where = f"{task['device']}: {task['kind']} node {task['node']} tile {task['key']}"
-        yield f"{task['id']}: {where} {task['nbytes']} bytes{origin}{after}"
-    for k, flops, bytes_in, bytes_out in _devices(placement, link_nbytes(tasks)):
-        yield f"cpu:{k}: {flops:.0f} operations, {bytes_in} bytes in, {bytes_out} bytes out"
-    yield f"in all {placement.moved_nbytes} bytes moved"
-    yield from notes(placement.flow.decomposition)
+    moved = moved_nbytes(tasks)
+    yield from task_lines(tasks)
+    for k, flops, bytes_in, bytes_out in _devices(tasks, moved):
+        yield f"cpu:{k}: {flops} operations, {bytes_in} bytes in, {bytes_out} bytes out"
+    yield f"in all {moved.sum()} bytes moved"
+    yield from notes(tasks.decomposition)
 
 
-def link_nbytes(tasks: Sequence[DeviceTask]) -> dict[tuple[int, int], int]:
-    """Bytes moved, by source and destination device."""
-    record: Counter[tuple[int, int]] = Counter()
-    for task in tasks:
-        if task.kind == "move":
-            record[task.source, task.device] += task.nbytes
-    return dict(record)
-
-
-def _devices(placement: DeviceAssignment, links: dict[tuple[int, int], int]) -> Iterator[tuple[int, float, int, int]]:
-    for k, flops in enumerate(placement.flops):
-        bytes_in = sum(n for (_, b), n in links.items() if b == k)
-        yield k, flops, bytes_in, sum(n for (a, _), n in links.items() if a == k)
-
-
-def _task(task: DeviceTask) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "id": task.id,
-        "kind": task.kind,
-        "node": task.node,
-        "key": list(task.key),
-        "device": f"cpu:{task.device}",
-        "inputs": list(task.inputs),
-        "nbytes": task.nbytes,
-        "seconds": task.seconds,
-    }
-    return record | {"from": f"cpu:{task.source}"} if task.kind == "move" else record
+def _devices(tasks: TaskGraph, moved: NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
+    kernels = np.isin(tasks.kind, (TaskKind.KERNEL, TaskKind.ACCUMULATE, TaskKind.COMBINE, TaskKind.FINALIZE))
+    device = tasks.device[tasks.value[kernels]] if tasks.devices > 1 else np.zeros(int(kernels.sum()), np.int64)
+    flops = np.bincount(device, tasks.flops[kernels], tasks.devices)
+    for k in range(tasks.devices):
+        yield k, int(flops[k]), int(moved[:, k].sum()), int(moved[k].sum())

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
+from einturnip.taskgraph.build import build
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind
+from einturnip.tiling.sites import Sites
 from einturnip.tuning.memory import RECENT_TASKS
 
 Ints = NDArray[np.int64]
@@ -29,6 +31,34 @@ def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
     if devices == 1:
         return tasks
     return _MoveInsertion(tasks, devices_of_values(tasks), devices, machine).run()
+
+
+def tasks_of_calls(sites: Sites, machine: Machine) -> TaskGraph:
+    """Return EinDecomp's calls as tasks on the devices that make them, without memory limits."""
+    return on_devices(build(sites.decomposition, machine, sites=sites), sites.count, machine)
+
+
+def moved_nbytes(tasks: TaskGraph) -> NDArray[np.int64]:
+    """Return the bytes that are moved from each device to each other one.
+
+    Shapes:
+        result: (devices, devices), sources first.
+    """
+    found = np.zeros((tasks.devices, tasks.devices), np.int64)
+    moves = np.flatnonzero(moves_between(tasks))
+    source, value = tasks.read[tasks.read_ptr[moves]], tasks.value[moves]
+    np.add.at(found, (tasks.device[source], tasks.device[value]), tasks.value_nbytes[value])
+    return found
+
+
+def moves_between(tasks: TaskGraph) -> NDArray[np.bool_]:
+    """Return for each task whether it moves a value from another device."""
+    found = np.zeros(len(tasks), bool)
+    if tasks.devices > 1:
+        moves = np.flatnonzero((tasks.kind == TaskKind.MOVE) & (np.diff(tasks.read_ptr) > 0))
+        source, value = tasks.read[tasks.read_ptr[moves]], tasks.value[moves]
+        found[moves] = tasks.device[source] != tasks.device[value]
+    return found
 
 
 def devices_of_values(tasks: TaskGraph) -> Places:

@@ -27,7 +27,7 @@ from einturnip.tiling.partitionings import Ints, candidates
 from einturnip.tiling.repeated_layers import fold_layers
 from einturnip.tiling.repeats import ReadEdges, runs
 from einturnip.tiling.symmetric_nodes import merge_symmetric
-from einturnip.tiling.types import Decomposition, Partitioning
+from einturnip.tiling.types import Decomposition, IoBlock, Partitioning
 from einturnip.tuning.search import FAR_SHARE, MAX_FREED, MAX_GAP, MAX_READERS
 
 Allowed = Callable[[int], Ints]
@@ -270,7 +270,9 @@ def _decomposition(
     for i, v, slot in zip(operands.tolist(), readers.tolist(), inputs.slot[first].tolist(), strict=True):
         parts[i] = _required(graph.nodes[i].shape, terms.candidates_of(v), slot, rows[v])
     whole = (partitioning or _whole(graph.nodes[i].shape) for i, partitioning in enumerate(parts))
-    return Decomposition(graph, tuple(whole), (None,) * len(parts))
+    # Nothing is known of memories here: each output tile is a block of its own.
+    blocks = (IoBlock((1,) * n.einsum.n_out, None) if isinstance(n, EinsumNode) else None for n in graph.nodes)
+    return Decomposition(graph, tuple(whole), tuple(blocks))
 
 
 def _whole(shape: tuple[int, ...]) -> Partitioning:

@@ -59,7 +59,12 @@ def test_tasks_of_several_devices(plan):
     moves = [task for task in found["tasks"] if task["kind"] == "move"]
     assert code == 0 and found["schema"] == "einturnip.taskgraph/1"
     assert {task["device"] for task in found["tasks"]} == {f"cpu:{k}" for k in range(8)}
-    assert found["moved_bytes"] == sum(task["nbytes"] for task in moves) == 256 * 256 * 4
+    loaded = sum(task["nbytes"] for task in found["tasks"] if task["kind"] == "load")
+    assert found["moved_bytes"] == sum(task["nbytes"] for task in moves)
+    assert loaded + found["moved_bytes"] == found["cost_bytes"]
+    states = sum(task["nbytes"] for task in moves if task["node"] == 2)
+    assert states == 256 * 256 * 4 and all(task["from"] != task["device"] for task in moves)
     assert sum(found["predicted"]["link_bytes"].values()) == found["moved_bytes"]
-    assert {device["flops"] for device in found["devices"]} == {2 * 128**3}
-    assert "in all 262144 bytes moved" in plan("--parts", "8", "--emit", "taskgraph")[1]
+    operations = [device["flops"] for device in found["devices"]]
+    assert sum(operations) == 8 * 2 * 128**3 + 4 * 128**2 and max(operations) - min(operations) == 128**2
+    assert f"in all {found['moved_bytes']} bytes moved" in plan("--parts", "8", "--emit", "taskgraph")[1]
