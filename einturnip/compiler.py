@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from einturnip.devices.host import blas_threads
 from einturnip.devices.kind import DeviceChoice
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.lang.program import TypedProgram
+from einturnip.lang.program import ForLoop, TypedProgram
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import planning_within
 from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
@@ -51,6 +51,9 @@ from einturnip.storage.io.spill_file import SpillFile
 from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Sink, Source
 
+if TYPE_CHECKING:
+    from einturnip.eingraph.build.stages import StagedProgram
+
 
 @gc_paused()
 def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int]) -> EinGraph:
@@ -62,6 +65,19 @@ def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str
     shapes = {name: source.shape for name, source in sources.items()}
     origins = {name: source.name for name, source in sources.items()}
     return build_graph(program, shapes, dims, origins)
+
+
+@gc_paused()
+def bind_stages(
+    program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int], options: Options
+) -> StagedProgram | None:
+    """Return the stages of a program with long loops that runs on the host; None for other programs."""
+    if not any(isinstance(s, ForLoop) for s in program.statements) or not choose(options.device).kind.on_host:
+        return None
+    from einturnip.eingraph.build.stages import build_stages
+
+    shapes = {name: source.shape for name, source in sources.items()}
+    return build_stages(program, shapes, dims, {name: source.name for name, source in sources.items()})
 
 
 @gc_paused()

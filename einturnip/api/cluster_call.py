@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from einturnip.api.call_planning import SizedProgram
 from einturnip.api.call_settings import Settings
 from einturnip.api.inputs import check_names, close_all, open_inputs, require_output
 from einturnip.api.jobs import Job, complete, needs_data, plan_job
@@ -16,18 +16,13 @@ from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError
 from einturnip.core.units import parse_size
-from einturnip.lang.program import TypedProgram
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.formats.hdf5_external import external_files_allowed
-from einturnip.storage.types import Array
-
-Parts = tuple[TypedProgram, Path, Mapping[str, int], Callable[..., dict[str, str | Array | None]]]
-"""A program, its folder, sizes given from outside, and the function that returns the targets of its outputs."""
 
 
 def run_on(
     client: Any,
-    parts: Parts,
+    sized: SizedProgram,
     settings: Settings,
     data: Mapping[str, Any],
     allow_external: bool,
@@ -39,15 +34,15 @@ def run_on(
         BindError, CapacityError, DeviceError, RunError: see ``Program.__call__``.
     """
     with external_files_allowed(allow_external):
-        job = _job(client, parts, settings, data)
+        job = _job(client, sized, settings, data)
     try:
         return run_on_cluster(job, progress)
     finally:
         job.close()
 
 
-def _job(client: Any, parts: Parts, settings: Settings, data: Mapping[str, Any]) -> Job:
-    program, folder, sizes, targets_of = parts
+def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str, Any]) -> Job:
+    program, sizes = sized.program, sized.sizes
     if settings.device != "cpu":
         raise BindError("client= runs on the CPUs of workers; leave out device=")
     given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
@@ -58,11 +53,11 @@ def _job(client: Any, parts: Parts, settings: Settings, data: Mapping[str, Any])
     with_states = with_state_outputs(program, settings.out)
     memory = None if settings.memory is None else parse_size(settings.memory)
     options = replace(settings.options(), memory=memory)
-    sources = open_inputs(program, given, folder, True)
+    sources = open_inputs(program, given, sized.folder, True)
     try:
         graph = bind(with_states, sources, sizes)
         every = complete(graph, sources, initial_state(with_states, needs_data))
-        targets = with_arrays(graph, targets_of(with_states, settings.out))
+        targets = with_arrays(graph, sized.targets(with_states, settings.out))
         return plan_job(graph, every, targets, options, client)
     except BaseException:
         close_all(sources.values())

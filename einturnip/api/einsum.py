@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.api import call_cache, plan_cache
+from einturnip.api.call_planning import Planned, plan_undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.einsum_arguments import (
     Casting,
@@ -23,8 +24,7 @@ from einturnip.api.einsum_arguments import (
     require_target,
 )
 from einturnip.api.jobs import Job
-from einturnip.api.plan_cache import CachedPlan
-from einturnip.api.program import File, Program, compile, plan_undisturbed
+from einturnip.api.program import File, Program, compile
 from einturnip.api.run_program import run_arrays, run_job
 from einturnip.api.subscripts import BoundSubscripts, Subscripts, bind, parse, program_text
 from einturnip.core.errors import BindError
@@ -84,7 +84,7 @@ def einsum(
     settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force)
     is_scalar, converted, names = False, False, list[str]()
 
-    def plan() -> tuple[Job, CachedPlan]:
+    def plan() -> Planned:
         nonlocal is_scalar, converted, names
         before = settings.before()
         readings, values = parse(operands)
@@ -104,6 +104,7 @@ def einsum(
         return program.job(replace(settings, out={}) if converted else settings, data, before=before)
 
     job, cached = plan_undisturbed(settings, plan)
+    assert isinstance(job, Job) and cached is not None  # an einsum has no loop
     try:
         result = run_job(job, cached, None, None)["result"]
     finally:

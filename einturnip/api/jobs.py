@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.emit import FileTier
-from einturnip.runtime.scheduler.report import Progress, RunReport
+from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.layout import c_layout
@@ -31,6 +31,7 @@ from einturnip.storage.types import Array, Sink, Source
 
 if TYPE_CHECKING:
     from einturnip.cluster.coordinator import OnWorkers
+    from einturnip.report.analyze import Analysis
 
 Missing = Callable[[InputNode], Source]
 """Returns a placeholder for an input without data, or raises an error that names it."""
@@ -56,6 +57,39 @@ class Job:
     options: Options
     on_workers: OnWorkers | None = None
 
+    @property
+    def device(self) -> str:
+        """The device that runs the plan, in words."""
+        return self.planned.device.description
+
+    @property
+    def name(self) -> str:
+        """The name of the program."""
+        return self.planned.graph.program
+
+    @property
+    def prediction(self) -> Prediction:
+        """The time, memory and bytes that the plan predicts."""
+        return self.planned.prediction
+
+    def explain(self) -> str:
+        """Explain the plan as text."""
+        from einturnip.report.explain import explain
+
+        return explain(self.planned)
+
+    def relations(self) -> list[dict[str, Any]]:
+        """Describe each tensor as a relation of tiles."""
+        from einturnip.report.relations import relation_json
+
+        return list(relation_json(self.planned.taskgraph))
+
+    def analysis(self, report: RunReport) -> Analysis:
+        """Compare a run with its plan."""
+        from einturnip.report.analyze import analyse
+
+        return analyse(self.planned, report)
+
     def replanned(self, budget: int) -> PlannedProgram:
         """Plan for another budget of the given kind, to inspect but not to run.
 
@@ -74,7 +108,7 @@ class Job:
         Raises:
             StoreError, RunError, Interrupted: no incomplete output remains.
         """
-        sinks = self._open_sinks()
+        sinks = open_sinks_of(self.planned.graph, self.targets, self.sources.values(), self.options)
         try:
             if self.on_workers is not None:
                 return self.on_workers.execute(self.sources, sinks, self.options, progress, stop), sinks
@@ -88,18 +122,23 @@ class Job:
         """Close the sources and drop the cached pages of their files; idempotent."""
         close_all(self.sources.values())
 
-    def _open_sinks(self) -> dict[str, Sink]:
-        """Open a sink for each output; files allocate their disk space here."""
-        requests = output_requests(self.planned.graph, self.targets)
-        stored = [r for r in requests if r.spec is not None]
-        opened = {r.name: self._deferred_if_overlapping(s) for r, s in zip(stored, open_sinks(stored), strict=True)}
-        return {r.name: opened.get(r.name) or SummarySink(r.name, r.shape, r.dtype) for r in requests}
 
-    def _deferred_if_overlapping(self, sink: Sink) -> Sink:
-        """The sink, or a deferred one if the run reads the memory that the sink would overwrite."""
-        if isinstance(sink, ArraySink) and overlaps(sink.array, self.sources.values()):
-            return DeferredOutput(sink, self.options.spill)
-        return sink
+def open_sinks_of(
+    graph: EinGraph, targets: Mapping[str, str | Array | None], sources: Collection[Source], options: Options
+) -> dict[str, Sink]:
+    """Open a sink for each output of a graph; files allocate their disk space here.
+
+    An array that the run reads is written at the end.
+    """
+    requests = output_requests(graph, targets)
+    stored = [r for r in requests if r.spec is not None]
+    opened: dict[str, Sink] = {}
+    for request, sink in zip(stored, open_sinks(stored), strict=True):
+        if isinstance(sink, ArraySink) and overlaps(sink.array, sources):
+            opened[request.name] = DeferredOutput(sink, options.spill)
+        else:
+            opened[request.name] = sink
+    return {r.name: opened.get(r.name) or SummarySink(r.name, r.shape, r.dtype) for r in requests}
 
 
 def overlaps(array: Array, sources: Iterable[Source]) -> bool:

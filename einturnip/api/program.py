@@ -6,39 +6,31 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from einturnip.api import call_cache, plan_cache
-from einturnip.api.active_runs import undisturbed
+from einturnip.api.call_planning import Planned, SizedProgram, plan_call, plan_undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.cluster_call import run_on
-from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs, require_output
-from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
+from einturnip.api.inputs import check_names, compile_path
+from einturnip.api.jobs import Job
 from einturnip.api.known_sizes import integer_sizes
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
-from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.api.use_lock import UseLock
-from einturnip.compiler import Options, bind
-from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.units import format_size
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.core.errors import RunError
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
-from einturnip.planner.budget import Budget
 from einturnip.runtime.scheduler.report import Prediction, Progress
 from einturnip.storage.formats.hdf5_external import external_files_allowed
-from einturnip.storage.generated import AbsentSource
-from einturnip.storage.types import Array, Source
 
 if TYPE_CHECKING:
     from einturnip.api.session import Session
+    from einturnip.api.staged_job import StagedJob
 
 __all__ = ["File", "Plan", "Program", "Result", "Size", "Target", "compile", "open"]
 
@@ -158,12 +150,13 @@ class Program:
             *(reproducible, force),
         )
         if client is not None:
-            sized = self._program, self._folder, {**self._dims, **integer_sizes(dims or {})}, self._targets
+            sized = SizedProgram(self._program, self._folder, {**self._dims, **integer_sizes(dims or {})})
             return run_on(client, sized, settings, given, allow_external, progress)
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, given, dims or {})
         try:
-            call_cache.remember(key, cached, job, given)
+            if isinstance(job, Job) and cached is not None:
+                call_cache.remember(key, cached, job, given)
             return run_job(job, cached, progress, None)
         finally:
             job.close()
@@ -232,7 +225,7 @@ class Program:
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
-    ) -> tuple[Job, CachedPlan]:
+    ) -> Planned:
         """Plan a call, or reuse the plan of an equal earlier call (internal: see ``plan``)."""
         return plan_undisturbed(settings, lambda: self.job(settings, data, dims))
 
@@ -242,107 +235,13 @@ class Program:
         data: Mapping[str, Any],
         dims: Mapping[str, int] = MappingProxyType({}),
         before: int | None = None,
-    ) -> tuple[Job, CachedPlan]:
+    ) -> Planned:
         """``planned`` with the present memory of the process.
 
         ``before``: the settings' resident memory before the call, if that began earlier.
         """
-        before = settings.before() if before is None else before
-        given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
-        if not isinstance(settings.out, Mapping):
-            raise BindError(f'out= is a {type(settings.out).__name__}. help: name each output, out={{"Z": "z.npy"}}')
-        check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
-        require_output(self._program)
-        program = with_state_outputs(self._program, settings.out)
-        missing = initial_state(program, _absent)
-        sizes = {**self._dims, **integer_sizes(dims)}
-        check_names("dim", sizes, self._program.dims)
-        options, allowed = settings.options(), settings.allowed()
-        sources = open_inputs(self._program, given, self._folder, True, lambda: settings.reading(before))
-        try:
-            targets = self._targets(program, settings.out)
-            stored_outputs = tuple(name for name, target in targets.items() if target is not None)
-            shapes = plan_cache.shapes_key(sources)
-            machine = plan_cache.machine_key()
-            key = (id(self._program), tuple(sorted(sizes.items())), shapes, stored_outputs, options, allowed, machine)
-            cached = plan_cache.find(key)
-            if cached is not None:
-                return _job_of_cached_plan(cached, sources, missing, targets, options, allowed, before), cached
-            with settings.reading(before):
-                graph = bind(program, sources, sizes)
-            if allowed is not None:
-                memory = before + _available(allowed, settings.memory is not None, graph, targets)
-                options = replace(options, memory=memory, base_nbytes=allowed - memory)
-            job = plan_job(graph, complete(graph, sources, missing), targets, options)
-            return job, plan_cache.keep(key, self._program, job)
-        except BaseException:
-            close_all(sources.values())
-            raise
-
-    def _targets(self, program: lang.TypedProgram, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
-        """The target of each output: the caller's, the program's, or None for a new array."""
-        targets: dict[str, str | Array | None] = {}
-        for output in program.outputs:
-            if (target := out.get(output.name)) is not None:
-                targets[output.name] = target if isinstance(target, np.ndarray) else os.fspath(target)
-            else:
-                targets[output.name] = file_spec(output.file, self._folder) if output.file else None
-        return targets
-
-
-def _absent(node: InputNode) -> Source:
-    return AbsentSource(node.name, node.shape, node.dtype)
-
-
-def _available(allowed: int, is_explicit: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
-    """Bytes that may be added to the process besides the results in memory.
-
-    Raises:
-        CapacityError: the results alone exceed it; names those that need a file.
-    """
-    nbytes = results_nbytes(graph, (name for name, target in targets.items() if target is None))
-    total = sum(nbytes.values())
-    if total >= allowed:
-        largest = max(nbytes, key=lambda name: nbytes[name])
-        budget = "memory=" if is_explicit else "half of the free memory"
-        raise CapacityError(
-            f"the result {largest} takes {format_size(nbytes[largest])} which exceeds the {format_size(allowed)} "
-            f'of {budget}. help: stream it to a file, out={{"{largest}": "{largest}.npy"}}',
-            total + 1,
-        )
-    return allowed - total
-
-
-def plan_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, CachedPlan]]) -> tuple[Job, CachedPlan]:
-    """Plan a call; see ``undisturbed`` for calls with given memory."""
-    if settings.allowed() is None:
-        return plan()
-
-    def trial() -> None:
-        job, cached = plan()
-        job.close()
-        plan_cache.drop(cached)  # it assumes an idle process
-
-    return undisturbed(plan, trial)
-
-
-def _job_of_cached_plan(
-    cached: CachedPlan,
-    sources: Mapping[str, Source],
-    missing: Missing,
-    targets: Mapping[str, str | Array | None],
-    options: Options,
-    allowed: int | None,
-    before: int,
-) -> Job:
-    """A cached plan for these inputs and outputs; only the process's share of its budget differs."""
-    planned = cached.planned
-    if allowed is not None and not cached.prepared.is_inline:
-        memory = before + _available(allowed, True, cached.bound, targets)
-        options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
-        planned = replace(planned, budget=budget)
-    found = complete(cached.bound, sources, missing)
-    return Job(cached.bound, replace(planned, sources=found, targets=tiers(targets)), found, targets, options)
+        sized = SizedProgram(self._program, self._folder, {**self._dims, **integer_sizes(dims)})
+        return plan_call(sized, settings, data, before)
 
 
 class Plan:
@@ -352,31 +251,28 @@ class Plan:
     concurrently, or one after the other if it has output targets (``out=``).
     """
 
-    def __init__(self, job: Job, cached: CachedPlan) -> None:
+    def __init__(self, job: Job | StagedJob, cached: CachedPlan | None) -> None:
         self._job = job
         self._cached = cached
         lock = UseLock("plan")
         self._lock = lock.exclusive
-        # Two runs with the same output array or file would mix their tiles.
-        self._running = lock.shared if all(target is None for target in job.targets.values()) else lock.exclusive
+        # Two runs with the same output array or file would mix their tiles, and two runs of a loop its values.
+        alone = cached is None or any(target is not None for target in job.targets.values())
+        self._running = lock.exclusive if alone else lock.shared
         self._closing = weakref.finalize(self, job.close)
 
     def explain(self) -> str:
         """Describe the plan as text: statements, predicted time, memory and bytes moved."""
-        from einturnip.report.explain import explain
-
-        return explain(self._job.planned)
+        return self._job.explain()
 
     def relations(self) -> list[dict[str, Any]]:
         """Describe each tensor as a relation of tiles; equal to the JSON of ``plan --emit relation``."""
-        from einturnip.report.relations import relation_json
-
-        return list(relation_json(self._job.planned.taskgraph))
+        return self._job.relations()
 
     @property
     def prediction(self) -> Prediction:
         """Predicted seconds, arena peak and bytes moved, and the I/O lower bound in bytes."""
-        return self._job.planned.prediction
+        return self._job.prediction
 
     def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> Result:
         """Run the plan.
@@ -397,4 +293,4 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return the text of the program."""
-        return f"Plan({self._job.planned.graph.program})"
+        return f"Plan({self._job.name})"

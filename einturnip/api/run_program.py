@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
+from einturnip.api.staged_job import StagedJob
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
@@ -30,13 +31,19 @@ if TYPE_CHECKING:
 
 
 def run_job(
-    job: Job, cached: CachedPlan, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+    job: Job | StagedJob,
+    cached: CachedPlan | None,
+    progress: Callable[[Progress], None] | None,
+    stop: threading.Event | None,
 ) -> Result:
     """Run a job, into new arrays for outputs without a target.
 
     Raises:
         BindError: an input has sizes but no data. RunError: the run failed; no incomplete output remains.
     """
+    if isinstance(job, StagedJob):
+        return _run_stages(job, progress, stop)
+    assert cached is not None
     graph = job.planned.graph
     for node in graph.nodes:
         if isinstance(node, InputNode) and isinstance(job.sources[node.name], AbsentSource):
@@ -50,6 +57,17 @@ def run_job(
                 return result
         report, _ = replace(job, targets=targets).run(progress, stop)
     return _result(job.planned, targets, report)
+
+
+def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
+    for stage, _ in job.plans:
+        for node in stage.graph.nodes:
+            if isinstance(node, InputNode) and isinstance(job.sources.get(node.name), AbsentSource):
+                needs_data(node)
+    targets = with_arrays(job.outputs, job.targets)
+    with run_in_progress():
+        report, _ = job.run(progress, stop, targets)
+    return Result(_values(targets), lambda: report, partial(job.analysis, report))
 
 
 def run_on_cluster(job: Job, progress: Callable[[Progress], None] | None) -> Result:
@@ -69,8 +87,11 @@ def with_arrays(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> d
 
 
 def _result(planned: PlannedProgram, targets: Mapping[str, str | Array], report: RunReport) -> Result:
-    values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
-    return Result(values, lambda: report, analysis(planned, lambda: report))
+    return Result(_values(targets), lambda: report, analysis(planned, lambda: report))
+
+
+def _values(targets: Mapping[str, str | Array]) -> dict[str, Any]:
+    return {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
 
 
 def _run_small(job: Job, cached: CachedPlan, targets: Mapping[str, str | Array | None]) -> Result | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import warnings
@@ -17,33 +16,25 @@ import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
 from einturnip.api.active_runs import run_in_progress, undisturbed
+from einturnip.api.held_values import HeldValues
 from einturnip.api.inputs import check_names, close_all, open_some
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import Result
 from einturnip.api.run_program import analysis
-from einturnip.api.session_states import initial_state, state_outputs, with_state_outputs
+from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
-from einturnip.compiler import Options, bind, make_plan, reading_within
-from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import callers_nbytes, resident_nbytes
-from einturnip.core.units import format_size
+from einturnip.compiler import Options, bind, reading_within
+from einturnip.core.errors import BindError, RunError
+from einturnip.core.resident import callers_nbytes
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.program import InputDef, TypedProgram
-from einturnip.memgraph.in_place_states import write_in_place
-from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress
-from einturnip.storage.arrays import ArraySink, array_sink
-from einturnip.storage.outputs.state_storage import StateStorage
+from einturnip.storage.arrays import array_sink
 from einturnip.storage.types import Array, Sink, Source, whole
 
 # Maximum number of plans that a session keeps: one for each of the last shapes of inputs.
 MAX_PLANS = 8
-# Share of the memory for states; further states are kept in files.
-STATES_SHARE = 0.5
-# Minimum size of a large state, for which copying takes longer than checking whether it can be used in place.
-LARGE_NBYTES = 1 << 18
 
 
 class Session:
@@ -67,9 +58,9 @@ class Session:
         self._dims, self._options, self._allowed = dict(dims), options, allowed
         self._placeholder = initial_state(program, missing)
         self._folder = folder
-        self._storages: dict[str, StateStorage] | None = None
+        self._held = HeldValues(options.spill)
+        self._begun = False  # the states are allocated by the first step
         self._given_sources = self._opened(inputs, program.inputs)
-        self._second_copies: list[str] = []  # states with a second copy that no plan needs
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
         self._active_plans: list[StepPlan] = []
         self._incomplete_step: str | None = None
@@ -131,13 +122,14 @@ class Session:
         check_names("state", [name], (state.name for state in self._program.states))
         tensor = [state for state in self._program.states if state.name == name]
         source = self._opened({name: value}, tensor)[name]
-        if self._storages is None or name not in self._storages:
+        storages = self._held.storages
+        if name not in storages:
             self._given_sources[name] = source
-        elif source.shape != self._storages[name].shape:
-            given, expected = list(source.shape), list(self._storages[name].shape)
+        elif source.shape != storages[name].shape:
+            given, expected = list(source.shape), list(storages[name].shape)
             raise BindError(f"state {name} has the shape {expected}, and {given} is given")
         else:
-            self._storages[name].fill(source)
+            storages[name].fill(source)
             source.close()
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -178,8 +170,7 @@ class Session:
                 return
             self._closed = True
             close_all(self._given_sources.values())
-            for storage in (self._storages or {}).values():
-                storage.close()
+            self._held.close()
             self._activate(None)
             self._plans.clear()
 
@@ -198,9 +189,8 @@ class Session:
     def _step(
         self, sources: Mapping[str, Source], progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> Result:
-        if self._storages is not None:
-            sources = {**sources, **{name: storage.read for name, storage in self._storages.items()}}
-        key = plan_cache.shapes_key({n: s for n, s in sources.items() if n not in (self._storages or {})})
+        sources = {**sources, **self._states()}
+        key = plan_cache.shapes_key({n: s for n, s in sources.items() if n not in self._held.storages})
         plan = self._plans.get(key)
         if plan is None:
             self._activate(None)
@@ -215,7 +205,7 @@ class Session:
             sources = complete(plan.planned.graph, sources, self._placeholder)
         self._activate(plan)
         result = self._run(plan, sources, progress, stop)
-        for storage in (self._storages or {}).values():
+        for storage in self._held.storages.values():
             storage.turn()
         self.steps += 1
         return result
@@ -230,7 +220,7 @@ class Session:
         self._active_plans = [*active, plan] if plan is not None else []
 
     def _key(self, sources: Mapping[str, Source]) -> Hashable:
-        storages = self._storages or {}
+        storages = self._held.storages
         given = {t.name for t in self._program.inputs if t.name in sources and t.name not in storages}
         return plan_cache.shapes_key({n: s for n, s in sources.items() if n in given})
 
@@ -241,7 +231,7 @@ class Session:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> Result:
-        planned, storages = plan.planned, self._storages or {}
+        planned, storages = plan.planned, self._held.storages
         values: dict[str, Array] = {}
         sinks: dict[str, Sink] = {}
         for name, number in planned.graph.outputs:
@@ -252,7 +242,7 @@ class Session:
                 values[name] = np.empty(node.shape, node.dtype.numpy)
                 sinks[name] = array_sink(values[name], name, node.shape, node.dtype)
         try:
-            report = plan.run(sources, sinks, progress, stop)
+            report = plan.run(sources, sinks, progress, stop).report
         except BaseException as error:
             if any(storage.write is storage.read for storage in storages.values()):
                 self._incomplete_step = f"step {self.steps} ended half done: {error}"
@@ -265,7 +255,7 @@ class Session:
         """The options with the present limit of the process."""
         if self._allowed is None:
             return self._options
-        before = callers_nbytes() - self._states_nbytes()
+        before = callers_nbytes() - self._held.nbytes()
         return replace(self._options, memory=before + self._allowed, base_nbytes=-before)
 
     def _opened(self, given: Mapping[str, Any], defaults: Iterable[InputDef]) -> dict[str, Source]:
@@ -276,90 +266,26 @@ class Session:
         self._options = self._limited_options()
         graph = bind(self._program, sources, self._dims)
         all_sources = complete(graph, sources, self._placeholder)
-        if self._storages is None:
+        if not self._begun:
             self._allocate_states(graph, all_sources)
-        storages = self._storages or {}
-        all_sources |= {name: storage.read for name, storage in storages.items()}
-        while True:
-            try:
-                planned, options = self._planned(graph, all_sources)
-            except CapacityError as error:
-                if not self._second_copies and not self._moved_to_files(error, all_sources):
-                    raise
-                while self._second_copies:
-                    storage = storages[self._second_copies.pop()]
-                    storage.write = storage.read
-                self._plans.clear()  # they may have assumed two copies
-                continue
-            memgraph, separate = write_in_place(planned.memgraph, state_outputs(planned.graph, self._program))
-            overlapping = [storages[planned.graph.nodes[node].name] for node in sorted(separate)]
-            undoubled = [storage for storage in overlapping if storage.write is storage.read]
-            if not undoubled:
-                planned = replace(planned, memgraph=memgraph, sources={}, targets={})
-                return StepPlan(planned, options), all_sources
-            nbytes = sum(storage.nbytes * (1 + (storage.write is not storage.read)) for storage in storages.values())
-            for storage in undoubled:
-                nbytes += storage.nbytes
-                storage.double(nbytes <= self._available_for_states())
+        changes = self._held.changes
+        results = results_nbytes(graph, (name for name, _ in graph.outputs if name not in self._held.storages))
+        planned, options = self._held.plan(graph, all_sources, self._options, results=sum(results.values()))
+        if self._held.changes > changes:
+            self._plans.clear()  # they may have assumed two copies
+        return StepPlan(planned, options), {**all_sources, **self._states()}
 
-    def _planned(self, graph: EinGraph, sources: Mapping[str, Source]) -> tuple[PlannedProgram, Options]:
-        options, storages = self._options, self._storages or {}
-        if options.memory is not None:  # states in memory are resident already, and so counted by the planner
-            results = (name for name, _ in graph.outputs if name not in storages)
-            nbytes = sum(results_nbytes(graph, results).values())
-            if nbytes >= options.memory:
-                raise CapacityError(f"a step's results take {format_size(nbytes)}, all that the session may", nbytes)
-            options = replace(options, memory=options.memory - nbytes, base_nbytes=options.base_nbytes + nbytes)
-        targets = {name: name for name in storages}
-        return make_plan(graph, sources, targets, options), options
-
-    def _moved_to_files(self, error: CapacityError, all_sources: dict[str, Source]) -> bool:
-        """Move states to files, the largest first, until a plan may fit; False if none is left in memory."""
-        in_memory = [
-            storage for storage in (self._storages or {}).values() if storage.array is not None and storage.nbytes
-        ]
-        if self._options.memory is None or not in_memory:
-            return False
-        missing_nbytes = error.needed - (self._options.memory + self._options.base_nbytes)
-        for storage in sorted(in_memory, key=lambda storage: -storage.nbytes):
-            storage.move_out()
-            all_sources[storage.name] = storage.read
-            missing_nbytes -= storage.nbytes
-            if missing_nbytes <= 0:
-                break
-        return True
-
-    def _available_for_states(self) -> int:
-        """Bytes of memory that states may take."""
-        memory, arena = self._options.memory, self._options.arena
-        if memory is None:
-            return available_memory() // 4 if arena is None else arena
-        return int(STATES_SHARE * max(0, memory - resident_nbytes() + self._states_nbytes()))
-
-    def _states_nbytes(self) -> int:
-        """Bytes of memory that states take."""
-        return sum(_array_nbytes(storage.read, storage.write) for storage in (self._storages or {}).values())
+    def _states(self) -> dict[str, Source]:
+        return {name: storage.read for name, storage in self._held.storages.items()}
 
     def _allocate_states(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
-        """Allocate each changing state, the smallest ones in memory, and initialize it.
-
-        If there is memory, a large one gets a second copy: a step then reads one and writes the other in place.
-        """
-        nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in self._program.updates]
-        available, spare, self._storages = self._available_for_states(), 0, {}
-        for node in sorted(nodes, key=lambda n: math.prod(n.shape) * n.dtype.itemsize):
-            available -= math.prod(node.shape) * node.dtype.itemsize
-            storage = StateStorage(node.name, node.shape, node.dtype, available >= 0, self._options.spill)
-            self._storages[node.name] = storage
-            storage.fill(sources[node.name])
-            spare = spare if available < 0 else available
-        spare -= self._available_for_states() // 2  # more arena is worth more than avoided copies
-        for storage in self._storages.values():
-            if storage.array is not None and LARGE_NBYTES <= storage.nbytes <= spare:
-                storage.double(in_memory=True)
-                self._second_copies.append(storage.name)
-                spare -= storage.nbytes
-        for name in self._storages:
+        """Allocate each changing state, and initialize it."""
+        updates = self._program.updates
+        nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in updates]
+        self._begun = True
+        for storage in self._held.allocate([(n.name, n.shape, n.dtype) for n in nodes], self._options, updates):
+            storage.fill(sources[storage.name])
+        for name in self._held.storages:
             if name in self._given_sources:
                 self._given_sources.pop(name).close()
 
@@ -370,8 +296,8 @@ class Session:
             return self._source(name)
 
     def _source(self, name: str) -> Source:
-        if self._storages is not None and name in self._storages:
-            return self._storages[name].read
+        if name in self._held.storages:
+            return self._held.storages[name].read
         check_names("state", [name], [state.name for state in self._program.states])
         if name in self._given_sources:
             return self._given_sources[name]
@@ -391,7 +317,3 @@ class Session:
             raise RunError(
                 f"the session's states are not those of any step: {self._incomplete_step}. help: load a checkpoint"
             )
-
-
-def _array_nbytes(*sinks: Sink) -> int:
-    return sum(sink.array.nbytes for sink in {id(s): s for s in sinks}.values() if isinstance(sink, ArraySink))

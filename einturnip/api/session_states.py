@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from einturnip.api.jobs import Missing
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import InputNode
 from einturnip.lang.program import FileRef, Output, TypedProgram
 from einturnip.storage.constant import ConstantSource
 from einturnip.storage.types import Source
@@ -35,10 +35,3 @@ def initial_state(program: TypedProgram, missing: Missing) -> Missing:
         return ConstantSource(node.name, node.shape, node.dtype, value)
 
     return source
-
-
-def state_outputs(graph: EinGraph, program: TypedProgram) -> dict[int, int]:
-    """Map the node of each state to the number of the output that replaces it."""
-    outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
-    nodes = {n.name: i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}
-    return {nodes[name]: outputs[name] for name in program.updates if name in nodes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from einturnip.compiler import Options, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
@@ -22,16 +23,24 @@ from einturnip.storage.types import Array, Sink, Source
 from einturnip.tuning.memory import PREPARED_OP_NBYTES, STEP_IN_PLACE_NBYTES
 
 
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """A run of a step. ``report`` computes its report; ``has_events``: a kernel made a nan, or overflowed."""
+
+    report: Callable[[], RunReport]
+    has_events: bool
+
+
 class StepPlan:
     """A plan that runs step after step, one run at a time.
 
     It runs inline in the caller's thread if dispatching its ops would take longer than threads save, else by threads in
-    an arena that are both kept.
+    an arena that are both kept. ``runs``: how many there will be, if that is known.
     """
 
-    def __init__(self, planned: PlannedProgram, options: Options) -> None:
-        self.planned, self.options = planned, options
-        self._runs_inline = (
+    def __init__(self, planned: PlannedProgram, options: Options, runs: int = 1) -> None:
+        self.planned, self.options, self._expected_runs = planned, options, runs
+        self.runs_inline = (
             planned.device.kind.on_host and step_driver(planned.memgraph, planned.machine.workers) == "inline"
         )
         # Ops run one at a time here, so products may use all workers; their division affects the bits.
@@ -52,8 +61,10 @@ class StepPlan:
         sinks: Mapping[str, Sink],
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
-    ) -> Callable[[], RunReport]:
-        """Run a step; returns the function of its report.
+    ) -> StepRun:
+        """Run a step.
+
+        A step that runs inline has no progress, and ends before it heeds ``stop``.
 
         Raises:
             RunError, StoreError, Interrupted: the step failed.
@@ -65,12 +76,12 @@ class StepPlan:
         in_memory = len(out_arrays) == len(sinks) and all(
             s is None or a is not None for s, a in zip(node_sources, arrays, strict=True)
         )
-        if self._runs_inline and in_memory and progress is None and stop is None:
-            report_of_run = self._run_inline(node_sources, list(sinks.values()), arrays, out_arrays)
+        if self.runs_inline and in_memory and progress is None and stop is None:
+            run = self.run_inline(node_sources, list(sinks.values()), arrays, out_arrays)
             require_unchanged_inputs(sources.values(), ())
-            return report_of_run
+            return run
         report = self._run_on_threads(sources, sinks, progress, stop)
-        return lambda: report
+        return StepRun(lambda: report, bool(report.warnings))
 
     @property
     def kept_nbytes(self) -> int:
@@ -84,13 +95,17 @@ class StepPlan:
         if resources is not None and self._process == os.getpid():
             resources.close()
 
-    def _run_inline(
+    def run_inline(
         self,
         sources: Sequence[Source | None],
         sinks: Sequence[Sink],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
-    ) -> Callable[[], RunReport]:
+    ) -> StepRun:
+        """Run a step in the caller's thread. ``inputs``: the array of each input by node.
+
+        ``sources`` and ``sinks``: those of any step, from which the first one decides what is used in place.
+        """
         planned = self.planned
         n_compiled = self._compile()
         self._runs += 1
@@ -111,14 +126,14 @@ class StepPlan:
         inline_run = self._inline_run
         with self._blas.step():
             result = inline_run.run(inputs, outputs)
-        moved = planned.memgraph.nbytes_by_link()
-        links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
 
         def report() -> RunReport:
             events, trace = inline_run.report(result)
+            moved = planned.memgraph.nbytes_by_link()
+            links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
             return report_of(planned, events, links, trace)
 
-        return report
+        return StepRun(report, bool(result.events.counts))
 
     def _compile(self) -> int:
         """The number of compiled kernels; compiles more when the steps would have saved the compile time.
@@ -132,7 +147,7 @@ class StepPlan:
             return self._n_compiled
         if self.options.reproducible:
             return self._n_compiled if self._inline_run is not None else compile_all(planned.taskgraph)
-        runs = max(1, self._runs // 2)
+        runs = max(self._expected_runs, self._runs // 2)
         command_lists = self._inline_run.n_recordable if self._inline_run is not None else 0
         return compile_ahead(planned.taskgraph, planned.machine, runs) + prepare_command_lists(command_lists, runs)
 

@@ -14,6 +14,7 @@ from einturnip.lang.source_text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
+    from einturnip.api.staged_job import StagedJob
     from einturnip.report.emit import IRLevel
 
 # Maximum number of ops of a plan for which other budgets are examined by default.
@@ -76,6 +77,7 @@ def command(
 
     Planning needs sizes, not data: existing input files, or --dim.
     """
+    from einturnip.api.staged_job import StagedJob
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.report.progress import shown
     from einturnip.report.sites import require_work
@@ -97,8 +99,14 @@ def command(
             "--format dot needs --emit einsum, decomposition, relation, taskgraph, memgraph or sites"
         )
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
+    overview = emit is None and machine is None
     with shown(quiet=False):
-        job = planned(arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True)
+        job = planned(
+            arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True, stages=overview
+        )
+    if isinstance(job, StagedJob):
+        _stages(job, form, program_name(program))
+        return
     if sites is not None:
         require_work(job.planned.memgraph)
     if machine is not None:
@@ -129,6 +137,28 @@ def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
         lines = emit_text(job.planned, level, file_tiers(job))
     for line in lines:
         click.echo(line)
+
+
+def _stages(job: StagedJob, form: str, program: str) -> None:
+    """Print the plan of each stage of a program with long loops, and the whole run's prediction."""
+    from einturnip.api.staged_job import heading
+    from einturnip.cli.output_lines import columns, show_lines
+    from einturnip.core.units import format_seconds
+    from einturnip.report.explain import explained
+    from einturnip.report.overview import to_json
+
+    if form == "json":
+        stages = [
+            {"line": stage.line, "iterations": len(stage.iterations.values) if stage.iterations else 1}
+            | {"plan": to_json(plan.planned, program, None)}
+            for stage, plan in job.plans
+        ]
+        head = {"schema": "einturnip.stages/1", "program": program, "predicted": job.prediction.to_json()}
+        click.echo(json.dumps(head | {"stages": stages}, indent=1))
+        return
+    for stage, plan in job.plans:
+        show_lines([((heading(stage), "head"),), (), *explained(plan.planned, columns()), ()])
+    show_lines([((f"all stages and iterations: {format_seconds(job.prediction.seconds)}", "head"),)])
 
 
 def _overview(job: Job, form: str, program: str, charted: bool, requested: bool | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import click
 
@@ -16,6 +16,7 @@ from einturnip.core.units import format_size
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
+    from einturnip.api.staged_job import StagedJob
     from einturnip.compiler import Options
     from einturnip.eingraph.types import EinGraph
     from einturnip.lang.program import TypedProgram
@@ -47,16 +48,24 @@ class ProgramArguments:
         return program
 
 
-def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None) -> Job:
+@overload
+def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None) -> Job: ...
+@overload
+def planned(
+    arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None, *, stages: bool
+) -> Job | StagedJob: ...
+def planned(
+    arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None, *, stages: bool = False
+) -> Job | StagedJob:
     """Compile, bind and plan a program with the options of a command line.
 
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
     missing default files and plans a step of ``run --steps``: the outputs and every changing state. ``client``: of the
-    cluster whose workers ``--memory`` bounds.
+    cluster whose workers ``--memory`` bounds. ``stages``: long loops of a run on the host are not unrolled.
     """
     from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
-    from einturnip.compiler import bind, reading_within
+    from einturnip.compiler import bind, bind_stages, reading_within
 
     folder, outputs, options = arguments.path.parent, arguments.outputs, budget_options(arguments.budget)
     with reading_within(options) if client is None else nullcontext():
@@ -68,9 +77,13 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, client
             missing = initial_state(program, missing)
         sources = open_inputs(program, scalars(program, arguments.inputs), folder, lenient)
         try:
+            targets = targets_of(program, outputs, folder)
+            if stages and client is None and (staged := bind_stages(program, sources, arguments.dims, options)):
+                from einturnip.api.staged_job import StagedJob
+
+                return StagedJob(staged, sources, missing, targets, options)
             graph = bind(program, sources, arguments.dims)
-            given = complete(graph, sources, missing)
-            return plan_job(graph, given, targets_of(program, outputs, folder), options, client)
+            return plan_job(graph, complete(graph, sources, missing), targets, options, client)
         except BaseException:
             close_all(sources.values())
             raise

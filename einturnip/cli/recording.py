@@ -13,6 +13,7 @@ from einturnip.core.errors import BindError
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
+    from einturnip.api.staged_job import StagedJob
     from einturnip.runtime.scheduler.report import RunReport
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,7 +78,7 @@ def require_places(files: Mapping[str, Path | None]) -> None:
             raise BindError(f"{rival} and {option} both write to {file}; name two files")
 
 
-def require_free(files: Mapping[str, Path | None], programs: Iterable[Path], job: Job) -> None:
+def require_free(files: Mapping[str, Path | None], programs: Iterable[Path], job: Job | StagedJob) -> None:
     """Refuse to write a report over a program, an input or an output.
 
     Raises:

@@ -114,7 +114,8 @@ def command(
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
     with on_signals() as stop, cluster_client(at, insecure) as client, shown(quiet) as show:
         began = time.monotonic()
-        job = planned(arguments, _source_of_missing(seed), lenient=False, client=client)
+        unrolls = trace is not None or record is not None or replay is not None
+        job = planned(arguments, _source_of_missing(seed), lenient=False, client=client, stages=not unrolls)
         planning = time.monotonic() - began
         stop.running = True
         try:
@@ -124,16 +125,18 @@ def command(
             job.close()
         stop.running = False
     report = report if at is not None else limit.checked(report)
-    recording.record(record, job, report, program_name(program))
-    if trace is not None:
-        from einturnip.report.trace import write
+    if unrolls:
+        from einturnip.api.jobs import Job
 
-        write(trace, job.planned, report, program_name(program))
+        assert isinstance(job, Job)
+        recording.record(record, job, report, program_name(program))
+        if trace is not None:
+            from einturnip.report.trace import write
+
+            write(trace, job.planned, report, program_name(program))
     if report_file is not None:
-        from einturnip.report.analyze import analyse
-
         head = {"program": program_name(program), "planning_seconds": planning}
-        content = head | analyse(job.planned, report).to_json()
+        content = head | job.analysis(report).to_json()
         report_file.write_text(json.dumps(content, indent=2) + "\n")
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
@@ -142,10 +145,10 @@ def command(
             click.echo(line)
     if analyze:
         from einturnip.cli.output_lines import columns, show_lines
-        from einturnip.report.analyze import analyse, analysed
+        from einturnip.report.analyze import analysed
 
-        click.echo(f"on {job.planned.device.description}")
-        show_lines([(), *analysed(analyse(job.planned, report), columns())])
+        click.echo(f"on {job.device}")
+        show_lines([(), *analysed(job.analysis(report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 

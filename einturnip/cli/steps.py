@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from einturnip.lang.program import TypedProgram
     from einturnip.storage.types import Sink, Source
 
-# Maximum size of a feed's slice that is read into an array, so that small steps run on arrays.
-MAX_ARRAY_NBYTES = 4 << 20
 LINES = 10
 REFRESH_SECONDS = 0.2
 
@@ -137,18 +135,11 @@ def _resumed(session: Session, folder: Path) -> bool:
     return loaded
 
 
-def _slice(source: Source, step: int) -> Any:
+def _slice(source: Source, step: int) -> Source:
     """The slice of a feed for one step."""
-    from einturnip.storage.slice import SliceSource
-    from einturnip.storage.types import whole
+    from einturnip.storage.slice import slice_source
 
-    slice_source = SliceSource(source, step % source.shape[0])
-    if np.prod(slice_source.shape, dtype=np.int64) * slice_source.dtype.itemsize > MAX_ARRAY_NBYTES:
-        return slice_source
-    out = np.empty(slice_source.shape, slice_source.dtype.numpy)
-    slice_source.read(whole(slice_source.shape), out)
-    slice_source.require_unchanged()
-    return out
+    return slice_source(source, {0: step % source.shape[0]})
 
 
 def _written(session: Session, result: Result | None, targets: Mapping[str, Any], states: list[str]) -> dict[str, Sink]:

@@ -64,6 +64,20 @@ def require_planned_in_time(graph: EinGraph, seconds: float, options: Options) -
         raise _refusal(graph, about=seconds)
 
 
+def require_iterations_in_time(statement: str, line: int, iterations: int, seconds: float, options: Options) -> None:
+    """Refuse a loop whose iterations take too long by their plan. ``seconds``: of one iteration.
+
+    Raises:
+        CapacityError: names the loop, its iterations and their time.
+    """
+    if iterations * seconds > MAX_RUN_SECONDS and not options.force:
+        raise CapacityError(
+            f"the loop on line {line}, {statement!r}, takes about {format_seconds(iterations * seconds)} on this "
+            f"machine: {iterations:,} iterations of {format_seconds(seconds)}. help: no memory makes this feasible; "
+            "iterate less often, or make sizes smaller; --force (force=True) runs it all the same"
+        )
+
+
 def require_storable(graph: EinGraph, machine: Machine, options: Options) -> None:
     """Refuse a program with an intermediate too large for memory and disk.
 

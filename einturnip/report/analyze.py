@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,29 @@ def analyse(planned: PlannedProgram, report: RunReport) -> Analysis:
         measures = _measures(work_of(s, work), work_of(s, actual_work), workers)
         rows.append(AnalysisRow(s.line, s.text, measures, work_of(s, work).flops, s.within))
     return Analysis(tuple(rows), _measures(total(work), total(actual_work), workers), report)
+
+
+def joined(parts: Sequence[tuple[Analysis, int]], report: RunReport) -> Analysis:
+    """Join the analyses of plans that ran one after the other, each with its number of runs."""
+    rows = [
+        replace(row, measures=_times_runs(row.measures, runs), flops=runs * row.flops)
+        for analysis, runs in parts
+        for row in analysis.rows
+    ]
+    lanes: dict[str, LaneMeasure] = {}
+    for analysis, runs in parts:
+        for m in _times_runs(analysis.total, runs):
+            old = lanes.get(m.lane, LaneMeasure(m.lane, 0, 0, 0.0, 0.0))
+            lanes[m.lane] = LaneMeasure(
+                m.lane, old.ops + m.ops, old.nbytes + m.nbytes, old.predicted + m.predicted, old.actual + m.actual
+            )
+    return Analysis(tuple(rows), tuple(lanes.values()), report)
+
+
+def _times_runs(measures: Iterable[LaneMeasure], runs: int) -> tuple[LaneMeasure, ...]:
+    return tuple(
+        LaneMeasure(m.lane, runs * m.ops, runs * m.nbytes, runs * m.predicted, runs * m.actual) for m in measures
+    )
 
 
 def shares(graph: MemGraph, timeline: Timeline) -> Seconds:

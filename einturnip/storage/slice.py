@@ -1,28 +1,41 @@
-"""One slice of a stored tensor along its first axis, as a separate tensor."""
+"""One slice of a tensor, at an index along some of its axes, as a separate tensor."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from einturnip.ir.dtypes import DType
+from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.file_versions import require_unchanged
-from einturnip.storage.types import Array, Extent, Region, Source, contiguous_nbytes, transfer_itemsize
+from einturnip.storage.types import Array, Extent, Region, Sink, Source, contiguous_nbytes, transfer_itemsize, whole
+
+MAX_ARRAY_NBYTES = 4 << 20
+"""[bytes] Maximum size of a slice of a file that is read into an array, so that small steps run on arrays."""
 
 
 class SliceSource:
-    """Element ``at`` of ``source``'s first axis. Closing it leaves the source open."""
+    """The elements of ``source`` at the indices ``at``, by axis. Closing it leaves the source open."""
 
-    def __init__(self, source: Source, at: int) -> None:
-        self._source, self._at = source, at
+    def __init__(self, source: Source, at: Mapping[int, int]) -> None:
+        self._source, self._at = source, dict(at)
+        self._axes = tuple(sorted(at))
         self.name, self.tier = source.name, source.tier
-        self.shape: tuple[int, ...] = source.shape[1:]
+        self.shape: tuple[int, ...] = tuple(n for axis, n in enumerate(source.shape) if axis not in at)
         self.dtype: DType = source.dtype
         self.transferred = transfer_itemsize(source)
 
     def _region(self, region: Region) -> Region:
-        return ((self._at, self._at + 1), *region)
+        rest = iter(region)
+        at = self._at
+        return tuple((at[a], at[a] + 1) if a in at else next(rest) for a in range(len(self._source.shape)))
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` with the region."""
-        return self._source.read(self._region(region), out[None])
+        return self._source.read(self._region(region), np.expand_dims(out, self._axes))
 
     def extent(self, region: Region) -> Extent:
         """The region's extent in the source."""
@@ -42,3 +55,46 @@ class SliceSource:
 
     def close(self) -> None:
         """Nothing to do: the source stays open for the next slice."""
+
+
+class SliceSink(SliceSource):
+    """A slice of a tensor that is being written."""
+
+    def __init__(self, sink: Sink, at: Mapping[int, int]) -> None:
+        super().__init__(sink, at)
+        self._sink = sink
+
+    def write(self, region: Region, array: Array) -> int:
+        """Store the region."""
+        return self._sink.write(self._region(region), np.expand_dims(array, self._axes))
+
+    def commit(self) -> None:
+        """Nothing to do: the whole tensor is committed."""
+
+    def abort(self) -> None:
+        """Nothing to do: the whole tensor is aborted."""
+
+
+def slice_source(source: Source, at: Mapping[int, int]) -> Source:
+    """A slice to read: of an array a view, of a file an array if it is small."""
+    if isinstance(source, ArraySource):
+        return ArraySource(source.name, source.array[slice_index(len(source.shape), at)], source.dtype)
+    found = SliceSource(source, at)
+    if math.prod(found.shape) * found.dtype.itemsize > MAX_ARRAY_NBYTES:
+        return found
+    out = np.empty(found.shape, found.dtype.numpy)
+    found.read(whole(found.shape), out)
+    found.require_unchanged()
+    return ArraySource(found.name, out, found.dtype)
+
+
+def slice_sink(sink: Sink, at: Mapping[int, int]) -> Sink:
+    """A slice to write: of an array a view."""
+    if isinstance(sink, ArraySink):
+        return ArraySink(sink.name, sink.array[slice_index(len(sink.shape), at)], sink.dtype)
+    return SliceSink(sink, at)
+
+
+def slice_index(rank: int, at: Mapping[int, int]) -> tuple[Any, ...]:
+    """The index of a slice into an array, which is a view even if no axis is left."""
+    return (*(at.get(axis, slice(None)) for axis in range(rank)), ...)

@@ -56,6 +56,12 @@ SPILL_OPERATIONS = 1500
 MAX_EXHAUSTIVE = 6
 """[factors] Factors of an exhaustive search, which visits 3^n splits of subsets. Limit: the search's time."""
 
+# Eingraph: loops
+ROLLED_EQUATIONS = 300
+"""[equations] A loop that unrolls to fewer is unrolled, so that its iterations can be fused and overlap. Chosen."""
+ROLLED_ITERATIONS = 8
+"""[iterations] A loop with fewer is unrolled. Chosen."""
+
 # Eingraph: fusion and recomputation
 MIN_SAVED_NBYTES = 64 << 10
 """[bytes] Saved bytes for which a separate fused kernel is worthwhile. Chosen."""

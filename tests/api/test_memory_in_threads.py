@@ -166,14 +166,14 @@ def test_a_session_in_a_stated_memory_waits_too(small, monkeypatch) -> None:
         held(10, "1MiB", lambda: taken.append(np.ones(400 * MIB, np.uint8))) as run,
         et.compile(text).session(memory="200MiB") as session,
     ):
-        plan = session._planned
+        plan = session._held._planned
 
         def disturbed(*arguments):
             if not run.reached.is_set():
                 run.begin()
             return plan(*arguments)
 
-        monkeypatch.setattr(session, "_planned", disturbed)
+        monkeypatch.setattr(session._held, "_planned", disturbed)
         session.step(x=np.ones(5))
         assert session.state("k") == 5 and session.steps == 1 and run.go.is_set()
     assert run.results == [1000.0]

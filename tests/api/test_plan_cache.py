@@ -8,8 +8,7 @@ import pytest
 import threadpoolctl
 
 import einturnip as et
-from einturnip.api import call_cache, plan_cache
-from einturnip.api import program as programs
+from einturnip.api import call_cache, call_planning, plan_cache
 from einturnip.cost.machine import Machine
 from einturnip.devices import stored
 from einturnip.runtime.host.driver_choice import call_driver
@@ -30,8 +29,8 @@ def made(monkeypatch):
     plan_cache.forget()
     call_cache._calls.clear()
     calls = []
-    plan_job = programs.plan_job
-    monkeypatch.setattr(programs, "plan_job", lambda *a: calls.append(a) or plan_job(*a))
+    plan_job = call_planning.plan_job
+    monkeypatch.setattr(call_planning, "plan_job", lambda *a: calls.append(a) or plan_job(*a))
     return calls
 
 

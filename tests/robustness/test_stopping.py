@@ -79,7 +79,7 @@ main()
         ("api.inputs", "compile_path", signal.SIGINT),
         ("compiler", "bind", signal.SIGTERM),
         ("api.jobs", "plan_job", signal.SIGINT),
-        ("api.jobs", "Job._open_sinks", signal.SIGTERM),
+        ("api.jobs", "open_sinks_of", signal.SIGTERM),
     ],
 )
 def test_a_signal_before_the_first_op_ends_the_command(folder, module, name, number):

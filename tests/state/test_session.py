@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.api.session import Session
+from einturnip.api.held_values import HeldValues
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.regular_files import temporary_path
 from einturnip.storage.arrays import ArraySink
@@ -53,7 +53,7 @@ def test_the_same_answers_wherever_states_live(kind, budget, where) -> None:
         assert [session.step(x=x)["c"] for x in xs] == sums
         np.testing.assert_array_equal(session.state("A"), wanted)
         assert session.steps == len(xs)
-        assert isinstance(session._storages["A"].read, ArraySink) == (where == "memory")
+        assert isinstance(session._held.storages["A"].read, ArraySink) == (where == "memory")
     a, xs = data()
     np.testing.assert_array_equal(turned(a, xs)[0], wanted)  # the caller's array is as it was
 
@@ -205,7 +205,7 @@ def test_second_copies_make_way_for_a_plan_that_does_not_fit_beside_them(monkeyp
     text = "state W : f64[n]\ninput g : f64[b]\nW[i] <- W[i] + sum[j] g[j]\ns = max[i] W[i]\noutput s"
     with et.compile(text).session(W=np.zeros(1_000_000), memory="256MiB") as session:
         assert session.step(g=np.ones(2))["s"] == 0
-        home, planned = session._storages["W"], Session._planned
+        home, planned = session._held.storages["W"], HeldValues._planned
         assert home.write is not home.read
 
         def refused(self, *arguments):
@@ -213,7 +213,7 @@ def test_second_copies_make_way_for_a_plan_that_does_not_fit_beside_them(monkeyp
                 raise CapacityError("too small", 1)
             return planned(self, *arguments)
 
-        monkeypatch.setattr(Session, "_planned", refused)
+        monkeypatch.setattr(HeldValues, "_planned", refused)
         assert session.step(g=np.ones(3))["s"] == 2 and home.write is home.read
         assert session.step(g=np.ones(2))["s"] == 5 and session.step(g=np.ones(3))["s"] == 7
 

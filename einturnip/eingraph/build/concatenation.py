@@ -14,7 +14,7 @@ Placed = tuple[tuple[int, ...], tuple[TensorPiece, ...]]
 
 def replacement(sizes: BoundSizes, statement: Replace, nodes: Mapping[int, int]) -> Placed:
     """Return the shape of a tensor with a slice replaced, and its pieces: the base, then the slice."""
-    axes, name = sizes.axes[statement.base], sizes.program.tensors[statement.base].name
+    axes, name = sizes.axes[statement.base], sizes.name_of(statement.base)
     sizes.axes[statement.number] = axes
     found = iter(sizes.axes[statement.piece])
     offsets, kept = [], []

@@ -72,17 +72,20 @@ class ExpansionCount:
         Raises:
             SourceError: names the loop and what it expands to.
         """
-        count = self._expanded((loop,), MAX_STATEMENTS - self._done)
+        count = self.expanded((loop,), MAX_STATEMENTS - self._done)
         if self._done + count <= MAX_STATEMENTS:
             return
-        values = self._iteration_values(loop)
+        values = self.iteration_values(loop)
         message = f"the loop over '{loop.variable}' expands to too many equations"
         at_most = f"at most {MAX_STATEMENTS:,} in a program, after unrolling its loops"
         found = f"{count:,} or more, in {len(values) if values is not None else 0:,} iterations"
-        help_text = "iterate less often; to repeat a computation without end, make it a step: a state and --steps"
+        help_text = (
+            f"let no size depend on '{loop.variable}' and no gradient cross the loop: then a run on the CPU does not "
+            "unroll it; or iterate less often, or make it a step: a state and --steps"
+        )
         self._refuse(Diagnostic("E214", message, loop.span, expected=at_most, found=found, help=help_text))
 
-    def _expanded(self, statements: Iterable[Statement], max_count: int) -> int:
+    def expanded(self, statements: Iterable[Statement], max_count: int) -> int:
         """Count the equations of statements; exact up to ``max_count``, larger than ``max_count`` otherwise."""
         total = 0
         for statement in statements:
@@ -99,22 +102,23 @@ class ExpansionCount:
 
     def _iterations(self, loop: ForLoop, max_count: int) -> int:
         """Count the equations of a loop; an empty iteration counts as one, and so do unknown loop bounds."""
-        values = self._iteration_values(loop)
+        values = self.iteration_values(loop)
         if values is None:
-            return self._expanded(loop.body, max_count)
+            return self.expanded(loop.body, max_count)
         if not any(loop.variable in size_names(end) for end in _loop_bounds(loop.body)):
-            return len(values) * max(1, self._expanded(loop.body, max_count)) if values else 0
+            return len(values) * max(1, self.expanded(loop.body, max_count)) if values else 0
         total = 0
         before = dict(self._sizes.loops)
         for value in values:
             self._sizes.loops[loop.variable] = value
-            total += max(1, self._expanded(loop.body, max_count - total))
+            total += max(1, self.expanded(loop.body, max_count - total))
             if total > max_count:
                 break
         self._sizes.loops = before
         return total
 
-    def _iteration_values(self, loop: ForLoop) -> range | None:
+    def iteration_values(self, loop: ForLoop) -> range | None:
+        """The values of a loop's variable; None while a bound is unknown."""
         start, stop = map(self._sizes.integer_quietly, (loop.start, loop.stop))
         return None if start is None or stop is None else range(start, max(start, stop))
 
@@ -151,7 +155,7 @@ def build(
         SourceError: a statement's labels have two sizes, or none, or an index leaves its axis.
     """
     sizes = bind_sizes(program, shapes, dims or {}, origins or {})
-    lowering = _ProgramLowering(sizes)
+    lowering = ProgramLowering(sizes)
     lowering.run(program.statements)
     if sizes.problems:
         raise SourceError(sizes.rendered())
@@ -167,7 +171,7 @@ def build(
     return graph
 
 
-class _ProgramLowering:
+class ProgramLowering:
     """Lowers statements in order; ``nodes`` maps each tensor number to its current node."""
 
     def __init__(self, sizes: BoundSizes) -> None:

@@ -203,7 +203,7 @@ class _Ranges:
         return static_index(self.sizes, use.index, bounds)
 
     def _report_outside(self, use: _IndexUse, ends: tuple[int, int], without: tuple[int, ...] = ()) -> None:
-        name, last = self.sizes.program.tensors[use.tensor].name, use.size.value - 1
+        name, last = self.sizes.name_of(use.tensor), use.size.value - 1
         reach = str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"
         named = [p for p in _labels(use.index) if not self._name(p).startswith(":")]
         ranges = (f"0 .. {self.known[p].value - 1} ({self.known[p].origin})" if p not in without else "" for p in named)
@@ -233,7 +233,7 @@ class _Ranges:
         return f"write {fill}"
 
     def _report_split(self, use: _IndexUse, why: str) -> None:
-        name = self.sizes.program.tensors[use.tensor].name
+        name = self.sizes.name_of(use.tensor)
         message = f"axis {use.axis} of {name} cannot be split as {self._text(use)}: {use.size.value} {why}"
         self.sizes.report("E210", message, use.span, found=str(use.size))
 

@@ -40,7 +40,7 @@ class BoundSizes:
     """The sizes of one program: dims by name, axes by tensor number. Filled while the program is lowered.
 
     ``loops`` are the variables of the loops being unrolled, with their values; ``unsized`` are tensors of unknown size;
-    ``statement`` is the place of the statement being lowered.
+    ``statement`` is the place of the statement being lowered; ``names`` are those of tensors that the program lacks.
     """
 
     program: TypedProgram
@@ -48,6 +48,7 @@ class BoundSizes:
     axes: dict[int, tuple[BoundSize, ...]] = field(default_factory=dict)
     loops: dict[str, int] = field(default_factory=dict)
     unsized: set[int] = field(default_factory=set)
+    names: dict[int, str] = field(default_factory=dict)
     statement: Span | None = None
     problems: list[Diagnostic] = field(default_factory=list)
     _noted: set[Diagnostic] = field(default_factory=set)
@@ -56,6 +57,10 @@ class BoundSizes:
     def values(self) -> dict[str, int]:
         """The dims and loop variables as plain numbers."""
         return {name: size.value for name, size in self.dims.items()} | self.loops
+
+    def name_of(self, tensor: int) -> str:
+        """The name of a tensor."""
+        return self.names[tensor] if tensor in self.names else self.program.tensors[tensor].name
 
     def report(self, code: str, message: str, span: Span, **details: str | tuple[tuple[Span, str], ...]) -> None:
         """Record an error."""

@@ -264,7 +264,7 @@ class StatementBuilder:
     def _access(self, expr: AccessExpr) -> Scalar:
         """Lower an access to an operand; gathers and guards get nodes of their own."""
         space, tensor = self.space, self.tensor(expr.tensor)
-        name, out = self.sizes.program.tensors[expr.tensor].name, tuple(range(self.equation.n_out))
+        name, out = self.sizes.name_of(expr.tensor), tuple(range(self.equation.n_out))
         read = OperandRead(space, tensor, expr.dtype, name, out)
         for axis, index in enumerate(expr.indices):
             inner = index.index if isinstance(index, GuardedAccess) else index

@@ -99,8 +99,8 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
     ``runs``: number of runs since the previous call. ``spent``: measured seconds of these runs, or 0; time beyond the
     prediction is attributed to the kernels without machine code.
     """
-    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
-    if sum(gain.seconds for gain in gains) < WORTH_LOADING:
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, runs) else ()
+    if runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return 0
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
@@ -156,9 +156,9 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, in
     return found
 
 
-def _is_worth_loading(tasks: TaskGraph) -> bool:
+def _is_worth_loading(tasks: TaskGraph, runs: int = 1) -> bool:
     """Return whether the kernels take long enough in total for loading code to pay."""
-    return float(tasks.seconds.sum()) >= WORTH_LOADING
+    return runs * float(tasks.seconds.sum()) >= WORTH_LOADING
 
 
 def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...]:

@@ -88,9 +88,12 @@ class DeferredOutput(ScratchFile):
 class StateStorage:
     """A state's storage between steps: one buffer to read and one to write, which may be the same."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType, in_memory: bool, spill: str | None) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: DType, in_memory: bool, spill: str | None, lazy: bool = False
+    ) -> None:
+        """``lazy``: memory is taken when it is first written."""
         self.name, self.shape, self.dtype = name, shape, dtype
-        self._spill = spill
+        self._spill, self._lazy = spill, lazy
         self.read: Sink = self._make(in_memory)
         self.write: Sink = self.read
 
@@ -110,10 +113,11 @@ class StateStorage:
             self.write = self._make(in_memory)
 
     def move_out(self) -> None:
-        """Move the state from memory to a file."""
+        """Move the state from memory to a file; lazy ones are still empty."""
         before, self.read = self.read, self._make(in_memory=False)
         self.write = self.read
-        copy_tensor(before, self.read)
+        if not self._lazy:
+            copy_tensor(before, self.read)
 
     def turn(self) -> None:
         """Swap the buffers: the next step reads the written one."""
@@ -130,8 +134,9 @@ class StateStorage:
 
     def _make(self, in_memory: bool) -> Sink:
         if in_memory:
-            array = np.empty(self.shape, self.dtype.numpy)
-            array.fill(0)  # allocates its pages now, so that a later plan counts them
+            array = np.zeros(self.shape, self.dtype.numpy)
+            if not self._lazy:
+                array.fill(0)  # allocates its pages now, so that a later plan counts them
             return ArraySink(self.name, array, self.dtype)
         return ScratchFile(self.name, self.shape, self.dtype, self._spill)
 

@@ -1,0 +1,155 @@
+"""Tensors kept between runs of plans: states of a session, values that stages hand on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from einturnip.compiler import Options, make_plan
+from einturnip.core.errors import CapacityError
+from einturnip.core.process_limits import available_memory
+from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import format_size
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.ir.dtypes import DType
+from einturnip.memgraph.in_place_states import write_in_place
+from einturnip.planner.planned_program import PlannedProgram
+from einturnip.storage.arrays import ArraySink
+from einturnip.storage.outputs.state_storage import StateStorage
+from einturnip.storage.types import Sink, Source
+
+# Share of the memory for values; further values are kept in files.
+VALUES_SHARE = 0.5
+# Minimum size of a large value, for which copying takes longer than checking whether it can be used in place.
+LARGE_NBYTES = 1 << 18
+
+
+class HeldValues:
+    """Values in memory while there is room, else in nameless files; and plans that read them.
+
+    ``changes`` counts the changes of storage after which earlier plans may not fit any more. ``lazy``: values take
+    memory when they are first written, which is after planning.
+    """
+
+    def __init__(self, spill: str | None, lazy: bool = False) -> None:
+        self.storages: dict[str, StateStorage] = {}
+        self.changes = 0
+        self._spill, self._lazy = spill, lazy
+        self._second_copies: list[str] = []  # values with a second copy that no plan needs
+
+    def allocate(
+        self, values: Iterable[tuple[str, tuple[int, ...], DType]], options: Options, replaced: Collection[str]
+    ) -> Iterator[StateStorage]:
+        """Allocate the values, the smallest ones in memory; yields each, to be filled.
+
+        If there is memory, a large one of those ``replaced`` gets a second copy: a step then reads one and writes the
+        other in place.
+        """
+        available = spare = self.available_nbytes(options)
+        for name, shape, dtype in sorted(values, key=lambda value: math.prod(value[1]) * value[2].itemsize):
+            available -= math.prod(shape) * dtype.itemsize
+            self.storages[name] = storage = StateStorage(name, shape, dtype, available >= 0, self._spill, self._lazy)
+            yield storage
+            spare = spare if available < 0 else available
+        spare -= self.available_nbytes(options) // 2  # more arena is worth more than avoided copies
+        for storage in self.storages.values():
+            if storage.name in replaced and storage.array is not None and LARGE_NBYTES <= storage.nbytes <= spare:
+                storage.double(in_memory=True)
+                self._second_copies.append(storage.name)
+                spare -= storage.nbytes
+
+    def plan(
+        self,
+        graph: EinGraph,
+        sources: Mapping[str, Source],
+        options: Options,
+        targets: Mapping[str, str] = MappingProxyType({}),
+        results: int = 0,
+    ) -> tuple[PlannedProgram, Options]:
+        """Plan a graph whose inputs and outputs named like a value are that value.
+
+        ``sources``: of the other inputs. ``targets``: of the other outputs that are kept. ``results``: bytes of those
+        in memory. Moves values to files where the plan does not fit otherwise.
+
+        Raises:
+            CapacityError: it does not fit with all values in files.
+        """
+        while True:
+            try:
+                planned, limited = self._planned(graph, sources, options, targets, results)
+            except CapacityError as error:
+                if not self._second_copies and not self._moved_to_files(error, options):
+                    raise
+                while self._second_copies:
+                    storage = self.storages[self._second_copies.pop()]
+                    storage.write = storage.read
+                self.changes += 1
+                continue
+            memgraph, separate = write_in_place(planned.memgraph, self._replaced(planned.graph))
+            overlapping = [self.storages[planned.graph.nodes[node].name] for node in sorted(separate)]
+            undoubled = [storage for storage in overlapping if storage.write is storage.read]
+            if not undoubled:
+                return replace(planned, memgraph=memgraph, sources={}, targets={}), limited
+            nbytes = sum(s.nbytes * (1 + (s.write is not s.read)) for s in self.storages.values())
+            for storage in undoubled:
+                nbytes += storage.nbytes
+                storage.double(nbytes <= self.available_nbytes(options))
+            self.changes += 1
+
+    def _replaced(self, graph: EinGraph) -> dict[int, int]:
+        """The number of the output that replaces a value, by the value's node."""
+        outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
+        nodes = enumerate(graph.nodes)
+        return {
+            i: outputs[n.name]
+            for i, n in nodes
+            if isinstance(n, InputNode) and n.name in outputs and n.name in self.storages
+        }
+
+    def _planned(
+        self, graph: EinGraph, sources: Mapping[str, Source], options: Options, targets: Mapping[str, str], results: int
+    ) -> tuple[PlannedProgram, Options]:
+        if options.memory is not None:  # values in memory are resident already, and so counted by the planner
+            if results >= options.memory:
+                raise CapacityError(f"a step's results take {format_size(results)}, all that the run may", results)
+            options = replace(options, memory=options.memory - results, base_nbytes=options.base_nbytes + results)
+        held = {name: storage.read for name, storage in self.storages.items()}
+        outputs = dict(graph.outputs)
+        return make_plan(
+            graph, {**sources, **held}, {**targets, **{n: n for n in held if n in outputs}}, options
+        ), options
+
+    def _moved_to_files(self, error: CapacityError, options: Options) -> bool:
+        """Move values to files, the largest first, until a plan may fit; False if none is left in memory."""
+        in_memory = [storage for storage in self.storages.values() if storage.array is not None and storage.nbytes]
+        if options.memory is None or not in_memory:
+            return False
+        missing_nbytes = error.needed - (options.memory + options.base_nbytes)
+        for storage in sorted(in_memory, key=lambda storage: -storage.nbytes):
+            storage.move_out()
+            missing_nbytes -= storage.nbytes
+            if missing_nbytes <= 0:
+                break
+        return True
+
+    def available_nbytes(self, options: Options) -> int:
+        """Bytes of memory that values may take."""
+        if options.memory is None:
+            return available_memory() // 4 if options.arena is None else options.arena
+        taken = resident_nbytes() - (0 if self._lazy else self.nbytes())
+        return int(VALUES_SHARE * max(0, options.memory - taken))
+
+    def nbytes(self) -> int:
+        """Bytes of memory that values take."""
+        return sum(_array_nbytes(storage.read, storage.write) for storage in self.storages.values())
+
+    def close(self) -> None:
+        """Free the values."""
+        for storage in self.storages.values():
+            storage.close()
+
+
+def _array_nbytes(*sinks: Sink) -> int:
+    return sum(sink.array.nbytes for sink in {id(s): s for s in sinks}.values() if isinstance(sink, ArraySink))

@@ -1,0 +1,131 @@
+"""Runs the iterations of a loop with the plan of its body."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from einturnip.api.step_plan import StepPlan, StepRun
+from einturnip.core.errors import Interrupted
+from einturnip.eingraph.build.stages import Iterations, ValueSlice
+from einturnip.eingraph.types import InputNode
+from einturnip.storage.arrays import ArraySource
+from einturnip.storage.outputs.state_storage import StateStorage
+from einturnip.storage.slice import slice_index, slice_sink, slice_source
+from einturnip.storage.types import Array, Sink, Source
+
+
+def position(part: ValueSlice, shape: tuple[int, ...], value: int) -> dict[int, int]:
+    """The index of a slice by axis.
+
+    A guarded one that leaves its axis is moved inside; its elements go unused.
+    """
+    return {axis: min(max(position.at(value), 0), shape[axis] - 1) for axis, position in part.place}
+
+
+class LoopRun:
+    """One run of a loop.
+
+    ``fixed``: the inputs of the body that are the same in every iteration; that of the loop's variable is an array.
+    ``bases``: the tensors of which inputs are slices, by name. ``values``: the storage of each value.
+    """
+
+    def __init__(
+        self,
+        iterations: Iterations,
+        plan: StepPlan,
+        fixed: Mapping[str, Source],
+        bases: Mapping[str, Source],
+        values: Mapping[str, StateStorage],
+    ) -> None:
+        self._iterations, self._plan, self._values = iterations, plan, values
+        graph = plan.planned.graph
+        self._inputs = [node.name if isinstance(node, InputNode) else "" for node in graph.nodes]
+        self._outputs = [name for name, _ in graph.outputs]
+        self._reads = {name: part for name, part in iterations.reads.items() if name in self._inputs}
+        self._bases = {name: bases[part.value] for name, part in self._reads.items()}
+        self._fixed = {name: source for name, source in fixed.items() if name in self._inputs}
+
+    def run(self, stop: threading.Event | None) -> Iterator[tuple[int, StepRun]]:
+        """Run the iterations in order; yields the value of the loop's variable with each."""
+        iterations = self._iterations
+        counter = self._fixed.get(iterations.variable or "")
+        step = self._inline() if self._plan.runs_inline else None
+        for value in iterations.values:
+            if isinstance(counter, ArraySource):
+                counter.array[...] = value
+            run = self._on_threads(value, stop) if step is None else step(value)
+            for name in iterations.states:
+                self._values[name].turn()
+            yield value, run
+            if stop is not None and stop.is_set():
+                raise Interrupted(f"stopped in the iteration {value} of a loop")
+
+    def _on_threads(self, value: int, stop: threading.Event | None) -> StepRun:
+        sources = dict(self._fixed)
+        for name, part in self._reads.items():
+            base = self._bases[name]
+            sources[name] = slice_source(base, position(part, base.shape, value))
+        sources |= {name: self._values[name].read for name in self._inputs if name in self._values}
+        sinks = {name: self._sink(name, value) for name in self._outputs}
+        return self._plan.run(sources, sinks, None, None if self._plan.runs_inline else stop)
+
+    def _sink(self, name: str, value: int) -> Sink:
+        part = self._iterations.writes.get(name)
+        if part is None:
+            return self._values[name].write
+        whole = self._values[part.value]
+        return slice_sink(whole.read, position(part, whole.shape, value))
+
+    def _inline(self) -> Callable[[int], StepRun] | None:
+        """The function that runs an iteration on arrays; None if files take part."""
+        first = self._iterations.values[0]
+        sources = [self._source(name, first) if name else None for name in self._inputs]
+        sinks = [self._sink(name, first) for name in self._outputs]
+        stores = [*sources, *self._bases.values(), *sinks]
+        if not all(isinstance(store, ArraySource) for store in stores if store is not None):
+            return None
+        inputs = [source.array if isinstance(source, ArraySource) else None for source in sources]
+        outputs = [_array(sink) for sink in sinks]
+        new_inputs = [(i, found) for i, name in enumerate(self._inputs) if (found := self._read_of(name))]
+        new_outputs = [(i, found) for i, name in enumerate(self._outputs) if (found := self._written_of(name))]
+
+        def step(value: int) -> StepRun:
+            for i, array in new_inputs:
+                inputs[i] = array(value)
+            for i, array in new_outputs:
+                outputs[i] = array(value)
+            return self._plan.run_inline(sources, sinks, inputs, outputs)
+
+        return step
+
+    def _source(self, name: str, value: int) -> Source:
+        if name in self._reads:
+            base = self._bases[name]
+            return slice_source(base, position(self._reads[name], base.shape, value))
+        return self._values[name].read if name in self._values else self._fixed[name]
+
+    def _read_of(self, name: str) -> Callable[[int], Array] | None:
+        """The function of an input's array in an iteration; None if it is always the same."""
+        if name in self._reads:
+            return _slices(_array(self._bases[name]), self._reads[name])
+        storage = self._values.get(name) if name in self._iterations.states else None
+        return None if storage is None else lambda _: _array(storage.read)
+
+    def _written_of(self, name: str) -> Callable[[int], Array] | None:
+        """The function of an output's array in an iteration."""
+        part = self._iterations.writes.get(name)
+        if part is not None:
+            return _slices(_array(self._values[part.value].read), part)
+        storage = self._values[name]
+        return lambda _: _array(storage.write)
+
+
+def _slices(array: Array, part: ValueSlice) -> Callable[[int], Array]:
+    axes = len(array.shape)
+    return lambda value: array[slice_index(axes, position(part, array.shape, value))]
+
+
+def _array(store: Source) -> Array:
+    assert isinstance(store, ArraySource)
+    return store.array
