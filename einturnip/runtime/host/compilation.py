@@ -90,17 +90,17 @@ _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
 """Seconds that code which does not exist yet would have saved so far in this process."""
 
 
-def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0) -> int:
+def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0, planned_runs: int = 1) -> int:
     """Load or compile the plan's kernels before the run; return the number of available functions.
 
     Code on disk is loaded unless the plan is tiny. Other code is compiled once this run and earlier runs of this
     process would have saved more time than compiling takes.
 
     ``runs``: number of runs since the previous call. ``spent``: measured seconds of these runs, or 0; time beyond the
-    prediction is attributed to the kernels without machine code.
+    prediction is attributed to the kernels without machine code. ``planned_runs``: how many runs are known to come.
     """
-    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, runs) else ()
-    if runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, planned_runs) else ()
+    if planned_runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return 0
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
