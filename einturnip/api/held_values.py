@@ -149,6 +149,7 @@ class HeldValues:
         """Free the values."""
         for storage in self.storages.values():
             storage.close()
+        self.storages = {}
 
 
 def _array_nbytes(*sinks: Sink) -> int:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,17 +59,15 @@ class StagedJob:
         missing: Missing,
         targets: Mapping[str, str | Array | None],
         options: Options,
-        results: int = 0,
     ) -> None:
-        """Plan every stage.
-
-        ``missing``: returns the source of an input without data. ``results``: bytes of outputs in memory.
+        """Plan every stage. ``missing``: returns the source of an input without data.
 
         Raises:
             CapacityError: a stage does not fit.
         """
         self.targets, self.sources = targets, dict(sources)
-        self._staged, self._options, self._results = staged, options, results
+        self._staged, self._options = staged, options
+        self._placed: list[_Placed] = []
         for stage in staged.stages:
             for node in stage.graph.nodes:
                 if isinstance(node, InputNode) and "#" not in node.name and node.name not in self.sources:
@@ -133,8 +131,15 @@ class StagedJob:
         return [(placed.stage, placed.plan) for placed in self._placed]
 
     def close(self) -> None:
-        """Close the sources and free the values; idempotent."""
+        """Close the sources and free the values; idempotent.
+
+        A result refers to the plans, and keeps no value by that.
+        """
         close_all(self.sources.values())
+        for placed in self._placed:
+            placed.plan.release()
+        self._placed = [replace(placed, sources={}) for placed in self._placed]
+        self.sources = {}
         self._drop_kept()
         self._held.close()
 
@@ -230,7 +235,7 @@ class StagedJob:
         if iterations is not None:
             kept = {name: name for name in iterations.writes}
         with reserved(sum(storage.nbytes for storage in self._kept.values())):
-            planned, options = self._held.plan(stage.graph, sources, self._options, kept, self._results)
+            planned, options = self._held.plan(stage.graph, sources, self._options, kept)
         statement, seconds = stage.graph.statement(stage.line), planned.prediction.seconds
         require_iterations_in_time(statement, stage.line, _count(stage), seconds, options)
         return _Placed(stage, StepPlan(planned, options, _count(stage)), sources)

@@ -223,7 +223,7 @@ class _StageLowering(ProgramLowering):
         super()._gradient(statement)
 
     def _states(self) -> set[int]:
-        """The nodes of the tensors that the loop carries, at the begin of an iteration."""
+        """The nodes of the tensors that the loop carries, at the start of an iteration."""
         loop = self._drafts[-1].loop
         return set() if loop is None else {self.nodes[c.number] for c in loop.carried if c.number in self.nodes}
 
