@@ -9,6 +9,7 @@ from typing import SupportsIndex
 from einturnip.core.errors import BindError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.build.sizes import bind_sizes
+from einturnip.eingraph.build.stages import build_stages
 from einturnip.lang.program import SizeName, TypedProgram
 from einturnip.storage.types import Source
 
@@ -57,7 +58,8 @@ def known_sizes(program: TypedProgram, sources: Mapping[str, Source], dims: Mapp
         if error.diagnostics and all(finding.code == _UNBOUND for finding in error.diagnostics):
             return _sizes_of_plain_axes(program, shapes) | dict(dims)
         raise
-    build(program, shapes, dims, origins)
+    if build_stages(program, shapes, dims, origins) is None:
+        build(program, shapes, dims, origins)
     return sizes
 
 

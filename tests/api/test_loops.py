@@ -151,6 +151,13 @@ def test_the_command_keeps_its_memory(tmp_path: Path) -> None:
     assert report["ops"]["kernel"] >= 600 and report["statements"]
 
 
+def test_the_command_checks_a_loop_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "p.ein").write_text(RECURRENCE)
+    code, out, err = finished("check", "p.ein", "--dim", "n=5", "--dim", "T=1000000", cwd=tmp_path)
+    assert code == 0, err
+    assert "f64[1000000, 5]" in out
+
+
 def test_the_command_plans_stages(tmp_path: Path) -> None:
     (tmp_path / "p.ein").write_text(RECURRENCE)
     code, out, err = finished("plan", "p.ein", "--dim", "n=5", "--dim", "T=1000000", "--format", "json", cwd=tmp_path)
