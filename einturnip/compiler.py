@@ -62,9 +62,13 @@ def bind(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str
     Raises:
         SourceError, BindError: sizes disagree or are missing.
     """
-    shapes = {name: source.shape for name, source in sources.items()}
-    origins = {name: source.name for name, source in sources.items()}
+    shapes, origins = shapes_of(sources)
     return build_graph(program, shapes, dims, origins)
+
+
+def shapes_of(sources: Mapping[str, Source]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return the shape of each source, and the name for messages of where it comes from."""
+    return {n: source.shape for n, source in sources.items()}, {n: source.name for n, source in sources.items()}
 
 
 @gc_paused()
@@ -76,8 +80,8 @@ def bind_stages(
         return None
     from einturnip.eingraph.build.stages import build_stages
 
-    shapes = {name: source.shape for name, source in sources.items()}
-    return build_stages(program, shapes, dims, {name: source.name for name, source in sources.items()})
+    shapes, origins = shapes_of(sources)
+    return build_stages(program, shapes, dims, origins)
 
 
 @gc_paused()

@@ -5,7 +5,7 @@
 
 The programs are those of suite_programs.py. CASES.json holds networks of the Einsum Benchmark (Blacher et al., NeurIPS
 2024), a list of ``{"name", "equation", "shapes", "dtype"}``; the other networks are drawn, regular and random ones by
-opt_einsum's generator (which requires pytest). Each run is a new process without any cache, in turn with the
+opt_einsum's generator (which requires pytest). Each run is a new process without any cache, alternately with the
 checkout ``--before`` if given. ``shell``: user CPU seconds of the process; the others are wall-clock seconds of its
 report. Rates are those of FOLDER/machine.json, if ``suite.py FOLDER --calibrate`` made it. ``--plan-only`` needs no
 data and no quiet machine: ``shell`` is then that of ``einturnip plan``. Prints Markdown.

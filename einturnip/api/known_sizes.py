@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import SupportsIndex
 
+from einturnip.compiler import shapes_of
 from einturnip.core.errors import BindError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.build.sizes import bind_sizes
@@ -50,8 +51,7 @@ def known_sizes(program: TypedProgram, sources: Mapping[str, Source], dims: Mapp
     Raises:
         BindError, SourceError: sizes disagree.
     """
-    shapes = {name: source.shape for name, source in sources.items()}
-    origins = {name: source.name for name, source in sources.items()}
+    shapes, origins = shapes_of(sources)
     try:
         sizes = bind_sizes(program, shapes, dims, origins).values
     except BindError as error:

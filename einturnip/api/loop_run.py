@@ -15,8 +15,8 @@ from einturnip.storage.slice import slice_index, slice_sink, slice_source
 from einturnip.storage.types import Array, Sink, Source
 
 
-def position(part: ValueSlice, shape: tuple[int, ...], value: int) -> dict[int, int]:
-    """The index of a slice by axis.
+def index_of(part: ValueSlice, shape: tuple[int, ...], value: int) -> dict[int, int]:
+    """The index of a slice by axis, in the iteration of a value of the loop's variable.
 
     A guarded one that leaves its axis is moved inside; its elements go unused.
     """
@@ -62,11 +62,7 @@ class LoopRun:
                 raise Interrupted(f"stopped in the iteration {value} of a loop")
 
     def _on_threads(self, value: int, stop: threading.Event | None) -> StepRun:
-        sources = dict(self._fixed)
-        for name, part in self._reads.items():
-            base = self._bases[name]
-            sources[name] = slice_source(base, position(part, base.shape, value))
-        sources |= {name: self._values[name].read for name in self._inputs if name in self._values}
+        sources = {name: self._source(name, value) for name in self._inputs if name}
         sinks = {name: self._sink(name, value) for name in self._outputs}
         return self._plan.run(sources, sinks, None, None if self._plan.runs_inline else stop)
 
@@ -75,7 +71,7 @@ class LoopRun:
         if part is None:
             return self._values[name].write
         whole = self._values[part.value]
-        return slice_sink(whole.read, position(part, whole.shape, value))
+        return slice_sink(whole.read, index_of(part, whole.shape, value))
 
     def _inline(self) -> Callable[[int], StepRun] | None:
         """The function that runs an iteration on arrays; None if files take part."""
@@ -102,7 +98,7 @@ class LoopRun:
     def _source(self, name: str, value: int) -> Source:
         if name in self._reads:
             base = self._bases[name]
-            return slice_source(base, position(self._reads[name], base.shape, value))
+            return slice_source(base, index_of(self._reads[name], base.shape, value))
         return self._values[name].read if name in self._values else self._fixed[name]
 
     def _read_of(self, name: str) -> Callable[[int], Array] | None:
@@ -123,7 +119,7 @@ class LoopRun:
 
 def _slices(array: Array, part: ValueSlice) -> Callable[[int], Array]:
     axes = len(array.shape)
-    return lambda value: array[slice_index(axes, position(part, array.shape, value))]
+    return lambda value: array[slice_index(axes, index_of(part, array.shape, value))]
 
 
 def _array(store: Source) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from einturnip.api.held_values import HeldValues
 from einturnip.api.inputs import close_all
 from einturnip.api.jobs import Missing, open_sinks_of, tiers
-from einturnip.api.loop_run import LoopRun, position
+from einturnip.api.loop_run import LoopRun, index_of
 from einturnip.api.step_plan import StepPlan
 from einturnip.compiler import Options
 from einturnip.core.errors import CapacityError
@@ -22,7 +22,7 @@ from einturnip.core.resident import reserved
 from einturnip.eingraph.build.stages import Stage, StagedProgram
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.feasible import require_iterations_in_time
-from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport, joined_prediction
+from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport, joined_prediction, joined_report
 from einturnip.storage.arrays import ArraySource, array_source
 from einturnip.storage.outputs.state_storage import StateStorage
 from einturnip.storage.slice import SliceSource, slice_source
@@ -110,8 +110,7 @@ class StagedJob:
     @property
     def prediction(self) -> Prediction:
         """The time, memory and bytes that the plans predict, all iterations included."""
-        (first, times), *others = [(p.plan.planned.prediction, _count(p.stage)) for p in self._placed]
-        return joined_prediction([(first, times), *others])
+        return joined_prediction([(p.plan.planned.prediction, _count(p.stage)) for p in self._placed])
 
     def explain(self) -> str:
         """Explain the plan of each stage as text."""
@@ -157,7 +156,7 @@ class StagedJob:
         targets = self.targets if targets is None else targets
         sinks = open_sinks_of(self.outputs, targets, self.sources.values(), self._options)
         began, runs = time.perf_counter(), list[tuple[RunReport, int]]()
-        shown = _Shown(progress, [placed.plan for placed in self._placed], [_count(s) for s in self._staged.stages])
+        shown = _Shown(progress, self._placed)
         self._last = []
         try:
             for number, placed in enumerate(self._placed):
@@ -170,9 +169,7 @@ class StagedJob:
             for sink in sinks.values():
                 sink.abort()
             raise
-        (first, times), *others = runs
-        seconds = time.perf_counter() - began
-        return first.with_runs([(first, times - 1), *others], seconds), sinks
+        return joined_report(runs, time.perf_counter() - began), sinks
 
     def analysis(self, report: RunReport) -> Analysis:
         """Compare the last run, whose report this is, with its plans; an iteration stands for all of its loop."""
@@ -228,7 +225,7 @@ class StagedJob:
                 sources[iterations.variable] = array_source(counter, iterations.variable)
             for name, read in iterations.reads.items():
                 base = self._source(read.value)
-                at = position(read, base.shape, iterations.values[0])
+                at = index_of(read, base.shape, iterations.values[0])
                 sources[name] = slice_source(base, at) if isinstance(base, ArraySource) else SliceSource(base, at)
         is_last = stage is self._staged.stages[-1]
         kept = tiers(self.targets) if is_last else {}
@@ -252,7 +249,7 @@ class StagedJob:
     ) -> Iterator[tuple[RunReport, int]]:
         """Run a stage; yields reports, each with the number of runs that it stands for."""
         placed = self._placed[number]
-        stage, plan, iterations = placed.stage, placed.plan, placed.stage.iterations
+        plan, iterations = placed.plan, placed.stage.iterations
         held = self._held.storages
         if iterations is None:
             graph = plan.planned.graph
@@ -260,7 +257,7 @@ class StagedJob:
             sources = {name: placed.sources[name] if name in placed.sources else held[name].read for name in names}
             written = {name: sinks[name] if name in sinks else held[name].read for name, _ in graph.outputs}
             only = plan.run(sources, written, None, None if plan.runs_inline else stop)
-            shown.ended(number, "")
+            shown.ended(number)
             yield only.report(), 1
             return
         for name, source in iterations.initial.items():
@@ -270,7 +267,7 @@ class StagedJob:
         bases = {part.value: self._source(part.value) for part in iterations.reads.values()}
         n_reported, run = 0, None
         for value, run in LoopRun(iterations, plan, placed.sources, bases, held).run(stop):
-            shown.ended(number, f"iteration {value} of line {stage.line}")
+            shown.ended(number, value)
             if run.has_events and n_reported < MAX_EVENT_REPORTS and value != iterations.values[-1]:
                 n_reported += 1
                 yield run.report(), 1
@@ -289,17 +286,17 @@ def heading(stage: Stage) -> str:
 class _Shown:
     """Reports how much of all stages is done."""
 
-    def __init__(
-        self, progress: Callable[[Progress], None] | None, plans: Iterable[StepPlan], counts: Iterable[int]
-    ) -> None:
+    def __init__(self, progress: Callable[[Progress], None] | None, placed: Sequence[_Placed]) -> None:
         self._progress, self._began = progress, time.monotonic()
+        self._lines = [p.stage.line for p in placed]
         self._due = self._began + PROGRESS_SECONDS
-        self._work = [_work(plan) for plan in plans]
+        self._work = [_work(p.plan) for p in placed]
+        counts = [_count(p.stage) for p in placed]
         self._total = tuple(sum(n * work[k] for n, work in zip(counts, self._work, strict=True)) for k in range(3))
         self._done = [0, 0, 0]
 
-    def ended(self, number: int, statement: str) -> None:
-        """Note that the plan of a stage has run once."""
+    def ended(self, number: int, value: int | None = None) -> None:
+        """Note that the plan of a stage has run once; of a loop, for a value of its variable."""
         if self._progress is None:
             return
         for k, amount in enumerate(self._work[number]):
@@ -307,6 +304,7 @@ class _Shown:
         now = time.monotonic()
         if now >= self._due or self._done[0] == self._total[0]:
             self._due = now + PROGRESS_SECONDS
+            statement = "" if value is None else f"iteration {value} of line {self._lines[number]}"
             (ops, flops, nbytes), (all_ops, all_flops, all_nbytes) = self._done, self._total
             self._progress(Progress(ops, all_ops, flops, all_flops, nbytes, all_nbytes, now - self._began, statement))
 

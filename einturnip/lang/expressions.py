@@ -197,6 +197,11 @@ class AggregateExpr:
 Expr: TypeAlias = NumberExpr | SizeNumber | LabelNumber | AccessExpr | ConvertExpr | ApplyExpr | AggregateExpr
 
 
+def unguarded(index: Index) -> int | AffineIndex | SplitIndex | GatherIndex:
+    """The index without its guard."""
+    return index.index if isinstance(index, GuardedAccess) else index
+
+
 def index_labels(index: Index) -> tuple[int, ...]:
     """The labels in an index, except inside a gather's or a fill's expression."""
     match index:

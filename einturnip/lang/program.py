@@ -336,7 +336,7 @@ class TypedProgram:
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every definition of a tensor, by number; those in loops as well."""
-        return tuple(sorted(_tensors(self.statements), key=lambda tensor: tensor.number))
+        return tuple(sorted(tensors_of(self.statements), key=lambda tensor: tensor.number))
 
     @cached_property
     def inputs(self) -> tuple[InputDef, ...]:
@@ -359,13 +359,14 @@ class TypedProgram:
         return tuple(s for s in self.statements if isinstance(s, Output))
 
 
-def _tensors(statements: Iterable[Statement]) -> Iterator[Tensor]:
+def tensors_of(statements: Iterable[Statement]) -> Iterator[Tensor]:
+    """Yield every definition of a tensor, those in loops as well."""
     for statement in statements:
         match statement:
             case DimDef() | Output():
                 pass
             case ForLoop(carried=carried, body=body):
                 yield from carried
-                yield from _tensors(body)
+                yield from tensors_of(body)
             case _:
                 yield statement

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
+from einturnip.core.errors import SourceError
 from einturnip.eingraph.build import stages
 from einturnip.eingraph.build.stages import StagedProgram, build_stages
 from einturnip.lang import compile_text
@@ -227,6 +228,14 @@ def test_loops_whose_iterations_differ_are_unrolled(name: str) -> None:
     text = f"input x : f64[n]\ns = sum[i] x[i]\n{UNROLLED[name]}"
     assert staged(text, x=np.ones(9)) is None
     et.compile(text)(x=np.ones(9))  # as before
+
+
+@pytest.mark.usefixtures("every_loop")
+def test_an_index_divided_by_zero_is_an_error_of_the_program() -> None:
+    text = "dim z = 0\ninput x : f64[n]\ns = 0.0\nfor t in 0 .. 9 {\n  s = s + x[t % z]\n}\noutput s"
+    assert staged(text, x=np.ones(9)) is None
+    with pytest.raises(SourceError, match="t = 0"):
+        et.compile(text)(x=np.ones(9))
 
 
 @pytest.mark.usefixtures("every_loop")

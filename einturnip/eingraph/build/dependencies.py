@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from einturnip.core.diagnostics import Span
+from einturnip.lang.expressions import unguarded
 from einturnip.lang.program import (
     AccessExpr,
     AffineIndex,
@@ -17,7 +18,6 @@ from einturnip.lang.program import (
     Expr,
     ForLoop,
     GradStatement,
-    GuardedAccess,
     Index,
     InputDef,
     Output,
@@ -91,8 +91,7 @@ def _equation_sizes(equation: Equation) -> Iterator[tuple[Leaf, Span]]:
 
 
 def _index_sizes(index: Index) -> Iterator[tuple[Leaf, Span]]:
-    if isinstance(index, GuardedAccess):
-        index = index.index
+    index = unguarded(index)
     if isinstance(index, AffineIndex):
         parts = [*(c for _, c in index.terms), index.offset, index.divisor, index.modulus]
         yield from ((leaf, index.span) for part in parts if part is not None for leaf in size_dependencies(part))

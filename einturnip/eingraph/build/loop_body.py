@@ -15,7 +15,7 @@ import numpy as np
 from einturnip.core.diagnostics import Span
 from einturnip.eingraph.build.dependencies import expressions, sizes_in
 from einturnip.eingraph.build.positions import Place, Position, linear, position_text
-from einturnip.eingraph.build.sizes import BoundSizes
+from einturnip.eingraph.build.sizes import BoundSize, BoundSizes
 from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.lang.expressions import (
     AccessExpr,
@@ -35,6 +35,7 @@ from einturnip.lang.expressions import (
     SizeNumber,
     SizeOp,
     Strength,
+    unguarded,
 )
 from einturnip.lang.program import (
     Concatenate,
@@ -44,7 +45,7 @@ from einturnip.lang.program import (
     GradStatement,
     Replace,
     Statement,
-    Tensor,
+    tensors_of,
 )
 from einturnip.lang.sizes import size_names
 
@@ -65,29 +66,29 @@ class TensorSlice:
 class LoopBody:
     """The rewritten body of a loop.
 
-    ``first`` is the number of the first new input. ``variable_input``: number of the input that holds the loop's
-    variable, None if no equation uses it. ``reads``: the slices that are inputs, by number. ``written``: the slice of a
-    tensor that an iteration writes, by the tensor's number.
+    ``values`` are those of the loop's variable, ``first`` is the number of the first new input. ``variable_input``: the
+    number of the input that holds the variable, None if no equation uses it. ``reads``: the slices that are inputs, by
+    number. ``written``: the slice of a tensor that an iteration writes, by the tensor's number.
     """
 
     def __init__(self, sizes: BoundSizes, loop: ForLoop, values: range, first: int) -> None:
         self.variable_input: int | None = None
         self.reads: dict[int, TensorSlice] = {}
         self.written: dict[int, TensorSlice] = {}
-        self._sizes, self._loop, self._values, self._next = sizes, loop, values, first
+        self.loop, self.values = loop, values
+        self._sizes, self._next = sizes, first
         self._known: dict[TensorSlice, int] = {}
         self._replaced: dict[int, int] = {}  # the tensor's number by that of the statement that writes the slice
-        self._own = {tensor.number for tensor in _tensors(loop.body)}
         self._find_written()
-        changed = {c.number for c in loop.carried} - self.written.keys()
-        self._changed = self._own | changed
+        carried = {c.number for c in loop.carried} - self.written.keys()
+        self._changed = {tensor.number for tensor in tensors_of(loop.body)} | carried
         self.statements = tuple(self._rewritten(loop.body))
 
     # -- slices that are written
 
     def _find_written(self) -> None:
-        last = {c.last: c.number for c in self._loop.carried}
-        for statement in self._loop.body:
+        last = {c.last: c.number for c in self.loop.carried}
+        for statement in self.loop.body:
             if not isinstance(statement, Replace) or last.get(statement.number) != statement.base:
                 continue
             place = tuple((axis, self.position(at)) for axis, at in enumerate(statement.at) if at is not None)
@@ -95,7 +96,7 @@ class LoopBody:
             if len(found) < len(place) or not any(position.factor for _, position in found):
                 continue
             written = TensorSlice(statement.base, found, statement.piece)
-            if all(self._is_apart(use, statement, written) for use in self._loop.body if use is not statement):
+            if all(self._is_apart(use, statement, written) for use in self.loop.body if use is not statement):
                 self._require_inside(statement.base, found, statement.span)
                 self.written[statement.base] = written
                 self._replaced[statement.number] = statement.base
@@ -122,7 +123,7 @@ class LoopBody:
     def _reads_apart(self, access: AccessExpr, write: Replace, written: TensorSlice) -> bool:
         """True if an access reads another slice in every iteration, or the slice that has just been written."""
         indices = [access.indices[axis] for axis, _ in written.place]
-        inner = [index.index if isinstance(index, GuardedAccess) else index for index in indices]
+        inner = list(map(unguarded, indices))
         read, positions = list(map(self._plain, inner)), [position for _, position in written.place]
         if None in read:
             return False
@@ -133,12 +134,15 @@ class LoopBody:
 
     def has_fitting_slices(self) -> bool:
         """True if each tensor that replaces a slice has the slice's shape; called when the body is lowered."""
-        axes = self._sizes.axes
         return all(
-            [size.value for size in axes[written.piece]]
-            == [size.value for axis, size in enumerate(axes[written.tensor]) if axis not in dict(written.place)]
+            [size.value for size in self._sizes.axes[written.piece]] == [size.value for size in self._axes_of(written)]
             for written in self.written.values()
         )
+
+    def _axes_of(self, part: TensorSlice) -> tuple[BoundSize, ...]:
+        """The axes of a slice: those of its tensor without an index."""
+        indexed = dict(part.place)
+        return tuple(size for axis, size in enumerate(self._sizes.axes[part.tensor]) if axis not in indexed)
 
     # -- statements
 
@@ -158,8 +162,8 @@ class LoopBody:
 
     def _checked(self, statement: Statement) -> Statement:
         for leaf, _ in sizes_in(statement):
-            if isinstance(leaf, SizeName) and leaf.name == self._loop.variable:
-                raise Unrolled(f"a size depends on '{self._loop.variable}'")
+            if isinstance(leaf, SizeName) and leaf.name == self.loop.variable:
+                raise Unrolled(f"a size depends on '{self.loop.variable}'")
         return statement
 
     def _equation(self, equation: Equation) -> Equation:
@@ -184,16 +188,15 @@ class LoopBody:
     # -- the loop's variable as a number
 
     def _varies(self, size: SizeExpr) -> bool:
-        return self._loop.variable in size_names(size)
+        return self.loop.variable in size_names(size)
 
     def _number(self, size: SizeExpr, dtype: DType, strength: Strength, span: Span) -> Expr:
         """A size that depends on the variable, as a scalar expression of ``dtype``."""
         position = self.position(size)
-        ends = () if position is None else (position.at(self._values[0]), position.at(self._values[-1]))
-        if dtype.is_integer:
+        if dtype.is_integer and not (position is None and dtype == I64):
             limits = np.iinfo(dtype.numpy)
-            if (position is None and dtype != I64) or not all(limits.min <= end <= limits.max for end in ends):
-                raise Unrolled(f"a number of {dtype} depends on '{self._loop.variable}'")
+            if position is None or not self._is_within(position, int(limits.min), int(limits.max)):
+                raise Unrolled(f"a number of {dtype} depends on '{self.loop.variable}'")
         value = self._integer(size, span)
         return value if dtype == I64 else ConvertExpr(value, dtype, strength, False, span)
 
@@ -204,16 +207,25 @@ class LoopBody:
             case SizeName():
                 return AccessExpr(self._variable(), (), I64, "weak", span)
             case SizeOp(op=op, arguments=arguments) if op not in ("div", "pow"):
-                if op in ("floordiv", "mod") and self._varies(arguments[1]):
-                    raise Unrolled(f"a divisor depends on '{self._loop.variable}'")
+                if op in ("floordiv", "mod"):
+                    self._require_divisor(arguments[1])
                 return ApplyExpr(op, tuple(self._integer(a, span) for a in arguments), I64, "weak", span)
-        raise Unrolled(f"'{self._loop.variable}' is part of a quotient or a power")
+        raise Unrolled(f"'{self.loop.variable}' is part of a quotient or a power")
+
+    def _require_divisor(self, size: SizeExpr) -> None:
+        """Unroll a loop with a divisor that is no positive number, so that an error is reported."""
+        if self._varies(size) or (self._sizes.integer_quietly(size) or 0) < 1:
+            raise Unrolled(f"a divisor depends on '{self.loop.variable}', or is not positive")
+
+    def _is_within(self, position: Position, low: int, high: int) -> bool:
+        """True if a position is from ``low`` to ``high`` in every iteration."""
+        return all(low <= position.at(value) <= high for value in (self.values[0], self.values[-1]))
 
     def _variable(self) -> int:
         if self.variable_input is None:
             self.variable_input = self._new()
             self._sizes.axes[self.variable_input] = ()
-            self._sizes.names[self.variable_input] = self._loop.variable
+            self._sizes.names[self.variable_input] = self.loop.variable
         return self.variable_input
 
     def _new(self) -> int:
@@ -222,7 +234,7 @@ class LoopBody:
 
     def position(self, size: SizeExpr) -> Position | None:
         """A size as a linear function of the variable; None if it is not one."""
-        return linear(size, self._loop.variable, self._sizes.integer)
+        return linear(size, self.loop.variable, self._sizes.integer)
 
     # -- accesses
 
@@ -237,7 +249,7 @@ class LoopBody:
         place: list[tuple[int, Position]] = []
         rest: list[Index] = []
         for axis, index in enumerate(access.indices):
-            inner = index.index if isinstance(index, GuardedAccess) else index
+            inner = unguarded(index)
             position = None if tensor in self._changed else self._plain(inner)
             fixed = written is not None and axis in dict(written.place)
             if position is None or not (position.factor or fixed):
@@ -264,15 +276,13 @@ class LoopBody:
         if read not in self._known:
             self._known[read] = number = self._new()
             self.reads[number] = read
-            axes = {axis for axis, _ in read.place}
-            sizes = self._sizes
-            sizes.axes[number] = tuple(size for axis, size in enumerate(sizes.axes[read.tensor]) if axis not in axes)
-            sizes.names[number] = self.text(read)
+            self._sizes.axes[number] = self._axes_of(read)
+            self._sizes.names[number] = self.text(read)
         return self._known[read]
 
     def text(self, part: TensorSlice) -> str:
         """A slice as text: ``X[t - 1, :]``."""
-        positions, variable = dict(part.place), self._loop.variable
+        positions, variable = dict(part.place), self.loop.variable
         indices = [
             position_text(positions[axis], variable) if axis in positions else ":"
             for axis in range(len(self._sizes.axes[part.tensor]))
@@ -283,10 +293,9 @@ class LoopBody:
         """Yield the test that an index is inside, and the value outside; nothing if it always is."""
         position, size = self.position(inner.offset), self._sizes.axes[tensor][axis].value
         assert position is not None
-        ends = [position.at(self._values[0]), position.at(self._values[-1])]
         if size == 0:
             raise Unrolled("a guarded axis is empty")
-        if min(ends) >= 0 and max(ends) < size:
+        if self._is_within(position, 0, size - 1):
             return
         at, span = self._integer(inner.offset, inner.span), inner.span
         tests = [
@@ -315,8 +324,7 @@ class LoopBody:
                     value = ApplyExpr("add", (value, term), I64, "weak", span)
                 for op, size in (("floordiv", divisor), ("mod", modulus)):
                     if size is not None:
-                        if self._varies(size):
-                            raise Unrolled(f"a divisor depends on '{self._loop.variable}'")
+                        self._require_divisor(size)
                         value = ApplyExpr(op, (value, self._integer(size, span)), I64, "weak", span)
                 return GatherIndex(value, span)
             case GatherIndex(value=value):
@@ -330,8 +338,7 @@ class LoopBody:
     def _require_inside(self, tensor: int, place: Place, span: Span) -> None:
         """Unroll a loop in which a slice leaves its tensor, so that the iteration is reported."""
         for axis, position in place:
-            ends = (position.at(self._values[0]), position.at(self._values[-1]))
-            if min(ends) < 0 or max(ends) >= self._sizes.axes[tensor][axis].value:
+            if not self._is_within(position, 0, self._sizes.axes[tensor][axis].value - 1):
                 raise Unrolled(f"an index on line {span.line} leaves its axis")
 
 
@@ -355,13 +362,3 @@ def _with_slice(statement: Replace) -> Equation:
         test = ApplyExpr("and", (test, other), BOOL, "weak", span)
     value = ApplyExpr("where", (test, value, base), dtype, statement.strength, span)
     return Equation(statement.name, statement.number, labels, statement.rank, value, span)
-
-
-def _tensors(statements: Iterable[Statement]) -> Iterator[Tensor]:
-    for statement in statements:
-        match statement:
-            case ForLoop(carried=carried, body=body):
-                yield from carried
-                yield from _tensors(body)
-            case Equation() | Replace() | Concatenate() | GradStatement():
-                yield statement

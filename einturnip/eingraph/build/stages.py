@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from einturnip.eingraph.build.loop_body import LoopBody, TensorSlice, Unrolled
 from einturnip.eingraph.build.positions import Place
-from einturnip.eingraph.build.program import ProgramLowering
+from einturnip.eingraph.build.program import ExpansionCount, ProgramLowering
 from einturnip.eingraph.build.sizes import BoundSizes, bind_sizes
 from einturnip.eingraph.builder import GraphBuilder, copy_of
 from einturnip.eingraph.check import check
@@ -85,13 +85,11 @@ def build_stages(
 
     Parameters and errors: see ``build``.
     """
-    loops = [s for s in program.statements if isinstance(s, ForLoop)]
-    unrolled = set[int]()
-    if program.states:
-        return None
-    while len(unrolled) < len(loops):
-        sizes = bind_sizes(program, shapes, dims or {}, origins or {})
-        lowering = _StageLowering(sizes, {id(loop) for loop in loops} - unrolled)
+    sizes = bind_sizes(program, shapes, dims or {}, origins or {})
+    count = ExpansionCount(sizes)
+    loops = {id(s) for s in program.statements if isinstance(s, ForLoop) and _may_be_long(s, count)}
+    while loops and not program.states:
+        lowering = _StageLowering(sizes, loops)
         try:
             lowering.run(program.statements)
             if not sizes.problems:
@@ -100,8 +98,17 @@ def build_stages(
             pass
         if lowering.current is None:
             return None  # an error outside loops, or a gradient across one: building the unrolled graph reports it
-        unrolled.add(id(lowering.current))
+        loops.remove(id(lowering.current))
+        sizes = bind_sizes(program, shapes, dims or {}, origins or {})
     return None
+
+
+def _may_be_long(loop: ForLoop, count: ExpansionCount) -> bool:
+    """True if a loop has many equations, or its bounds are unknown yet."""
+    values = count.iteration_values(loop)
+    if values is None:
+        return True
+    return len(values) >= ROLLED_ITERATIONS and count.expanded((loop,), ROLLED_EQUATIONS) >= ROLLED_EQUATIONS
 
 
 @dataclass
@@ -114,8 +121,6 @@ class _Draft:
     builder: GraphBuilder
     line: int
     body: LoopBody | None = None
-    loop: ForLoop | None = None
-    values: range = range(0)
     imports: set[int] = field(default_factory=set)
     nodes: dict[int, int] = field(default_factory=dict)
     outputs: list[tuple[str, int]] = field(default_factory=list)
@@ -155,7 +160,8 @@ class _StageLowering(ProgramLowering):
 
     def _loop(self, loop: ForLoop) -> None:
         values = self._count.iteration_values(loop)
-        if id(loop) not in self._loops or self.current is not None or values is None or not self._is_long(loop, values):
+        is_staged = self.current is None and id(loop) in self._loops and _may_be_long(loop, self._count)
+        if values is None or not is_staged:
             super()._loop(loop)
             return
         self.current, sizes = loop, self.sizes
@@ -163,7 +169,7 @@ class _StageLowering(ProgramLowering):
             sizes.axes[carried.number] = sizes.axes[carried.initial]
             self._initial[carried.number] = carried.initial
         body = LoopBody(sizes, loop, values, self._next)
-        self._begin(_Draft(GraphBuilder(), loop.span.line, body, loop, values))
+        self._begin(_Draft(GraphBuilder(), loop.span.line, body))
         stage = len(self._drafts) - 1
         states = [c for c in loop.carried if c.number not in body.written]
         for carried in states:
@@ -186,10 +192,6 @@ class _StageLowering(ProgramLowering):
         self._loop_of |= {carried.number: stage for carried in loop.carried}
         self.current = None
 
-    def _is_long(self, loop: ForLoop, values: range) -> bool:
-        fewest = ROLLED_EQUATIONS
-        return len(values) >= ROLLED_ITERATIONS and self._count.expanded((loop,), fewest) >= fewest
-
     def _begin(self, draft: _Draft) -> None:
         """End the current stage and begin another one."""
         self._drafts.append(draft)
@@ -204,7 +206,7 @@ class _StageLowering(ProgramLowering):
         if number in sizes.names:
             assert draft.body is not None
             read = draft.body.reads.get(number)
-            name = self._slice_name(draft.body, read) if read is not None else f"{sizes.names[number]}#"
+            name = _variable_name(draft.body) if read is None else self._slice_name(draft.body, read)
             dtype = I64 if read is None else sizes.program.tensors[read.tensor].dtype
             return self.builder.add(InputNode(name, shape, dtype, draft.line))
         tensor = sizes.program.tensors[number]
@@ -224,8 +226,9 @@ class _StageLowering(ProgramLowering):
 
     def _states(self) -> set[int]:
         """The nodes of the tensors that the loop carries, at the start of an iteration."""
-        loop = self._drafts[-1].loop
-        return set() if loop is None else {self.nodes[c.number] for c in loop.carried if c.number in self.nodes}
+        body = self._drafts[-1].body
+        carried = () if body is None else body.loop.carried
+        return {self.nodes[c.number] for c in carried if c.number in self.nodes}
 
     # -- the finished stages
 
@@ -286,12 +289,12 @@ class _StageLowering(ProgramLowering):
         return draft.builder.place([copy_of(made.dtype, made.shape)], [node], name or made.name, line or made.line)
 
     def _stage(self, draft: _Draft, initial: Mapping[str, str]) -> Stage | None:
-        program, body, loop = self.sizes.program, draft.body, draft.loop
+        program, body = self.sizes.program, draft.body
         if not draft.outputs:
             return None
         graph = EinGraph(tuple(draft.builder.nodes), tuple(draft.outputs), program.file, program.source)
         check(graph)
-        if body is None or loop is None:
+        if body is None:
             return Stage(graph, None, draft.line)
         reads = {
             self._slice_name(body, r): ValueSlice(self._source_name(r.tensor), r.place) for r in body.reads.values()
@@ -299,10 +302,10 @@ class _StageLowering(ProgramLowering):
         writes = {
             self._slice_name(body, w): ValueSlice(self._value_name(w.tensor), w.place) for w in body.written.values()
         }
-        carried = {self._value_name(c.number): c.number not in body.written for c in loop.carried}
+        carried = {self._value_name(c.number): c.number not in body.written for c in body.loop.carried}
         iterations = Iterations(
-            draft.values,
-            None if body.variable_input is None else f"{loop.variable}#",
+            body.values,
+            None if body.variable_input is None else _variable_name(body),
             tuple(name for name, is_state in carried.items() if is_state),
             reads,
             writes,
@@ -327,3 +330,8 @@ class _StageLowering(ProgramLowering):
 
     def _slice_name(self, body: LoopBody, part: TensorSlice) -> str:
         return f"{body.text(part)}#{part.tensor}"
+
+
+def _variable_name(body: LoopBody) -> str:
+    """The name of the input that holds a loop's variable."""
+    return f"{body.loop.variable}#"

@@ -20,6 +20,7 @@ from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.ir.einsum import Access, Index, labels_read
 from einturnip.ir.scalar import LabelValue as LabelIndex
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from einturnip.lang.expressions import unguarded
 from einturnip.lang.program import (
     AccessExpr,
     AggregateExpr,
@@ -267,7 +268,7 @@ class StatementBuilder:
         name, out = self.sizes.name_of(expr.tensor), tuple(range(self.equation.n_out))
         read = OperandRead(space, tensor, expr.dtype, name, out)
         for axis, index in enumerate(expr.indices):
-            inner = index.index if isinstance(index, GuardedAccess) else index
+            inner = unguarded(index)
             if isinstance(inner, GatherIndex):
                 read.data[axis] = self._scalar(inner.value)
             else:

@@ -144,44 +144,43 @@ class RunReport:
         found = replace(self, sites=sites, workers=workers, memory_nbytes=memory, memory_exceeded_nbytes=exceeded)
         return replace(found, peak_resident_nbytes=peak)
 
-    def with_runs(self, others: Sequence[tuple[RunReport, int]], wall_seconds: float) -> RunReport:
-        """Return the report of this run and ``others``, each of which stands for a number of runs.
-
-        Work, bytes and busy times add up, and memory is that of the largest. Idle time is what is left of
-        ``wall_seconds``.
-        """
-        runs = [(self, 1), *others]
-
-        warnings: dict[tuple[int, str], NumericWarning] = {}
-        for report, _ in runs:
-            for warning in report.warnings:
-                warnings.setdefault((warning.line, warning.kind), warning)
-        return replace(
-            self,
-            wall_seconds=wall_seconds,
-            flops=sum(times * report.flops for report, times in runs),
-            ops=_total([(report.ops, times) for report, times in runs]),
-            lanes=_total([(report.lanes, times) for report, times in runs]),
-            stalls=_total([(report.stalls, times) for report, times in runs]),
-            link_bytes=_total([(report.link_bytes, times) for report, times in runs]),
-            link_bytes_lower_bound={},
-            arena_nbytes=max(report.arena_nbytes for report, _ in runs),
-            arena_peak_nbytes=max(report.arena_peak_nbytes for report, _ in runs),
-            peak_resident_nbytes=max(report.peak_resident_nbytes for report, _ in runs),
-            warnings=tuple(warnings.values()),
-            predicted=joined_prediction([(report.predicted, times) for report, times in runs]),
-            carried=sum(times * report.carried for report, times in runs),
-            order=(),
-            events=(),
-            timeline=None,
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values for ``json.dump``, without the columns that have one entry per op."""
         out = asdict(replace(self, order=(), events=(), timeline=None))
         del out["order"], out["events"], out["timeline"]
         out["predicted"] = self.predicted.to_json()
         return out
+
+
+def joined_report(runs: Sequence[tuple[RunReport, int]], wall_seconds: float) -> RunReport:
+    """Return the report of runs one after the other; each report stands for a number of runs.
+
+    Work, bytes and busy times add up, and memory is that of the largest. Idle time is what is left of
+    ``wall_seconds``.
+    """
+    warnings: dict[tuple[int, str], NumericWarning] = {}
+    for report, _ in runs:
+        for warning in report.warnings:
+            warnings.setdefault((warning.line, warning.kind), warning)
+    return replace(
+        runs[0][0],
+        wall_seconds=wall_seconds,
+        flops=sum(times * report.flops for report, times in runs),
+        ops=_total([(report.ops, times) for report, times in runs]),
+        lanes=_total([(report.lanes, times) for report, times in runs]),
+        stalls=_total([(report.stalls, times) for report, times in runs]),
+        link_bytes=_total([(report.link_bytes, times) for report, times in runs]),
+        link_bytes_lower_bound={},
+        arena_nbytes=max(report.arena_nbytes for report, _ in runs),
+        arena_peak_nbytes=max(report.arena_peak_nbytes for report, _ in runs),
+        peak_resident_nbytes=max(report.peak_resident_nbytes for report, _ in runs),
+        warnings=tuple(warnings.values()),
+        predicted=joined_prediction([(report.predicted, times) for report, times in runs]),
+        carried=sum(times * report.carried for report, times in runs),
+        order=(),
+        events=(),
+        timeline=None,
+    )
 
 
 def joined_prediction(runs: Sequence[tuple[Prediction, int]]) -> Prediction:
