@@ -25,8 +25,8 @@ def run_on(
     sized: SizedProgram,
     settings: Settings,
     data: Mapping[str, Any],
-    allow_external: bool,
-    progress: Callable[[Progress], None] | None,
+    allow_external: bool = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Run a program on the workers of a client. ``settings.memory`` bounds each of them.
 

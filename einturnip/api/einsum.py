@@ -14,6 +14,7 @@ import numpy as np
 from einturnip.api import call_cache, plan_cache
 from einturnip.api.call_planning import Planned, plan_undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
+from einturnip.api.cluster_call import run_on
 from einturnip.api.einsum_arguments import (
     Casting,
     Order,
@@ -44,6 +45,7 @@ def einsum(
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
     force: bool = False,
+    client: Any = None,
 ) -> Any:
     """Einstein summation, as ``np.einsum``, within a given memory.
 
@@ -54,11 +56,13 @@ def einsum(
     ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C order unless
     ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs, always in the
     order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a contraction
-    although it takes longer than a week, or makes a tensor larger than memory and disk together.
+    although it takes longer than a week, or makes a tensor larger than memory and disk together. ``client``: a Dask
+    client whose workers run the contraction, each within ``memory``.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
-            TypeError. CapacityError: it does not fit in ``memory``.
+            TypeError. CapacityError: it does not fit in ``memory``. DeviceError, RunError: the workers cannot be used,
+            or one has failed.
 
         >>> import numpy as np, einturnip as et
         >>> a = np.arange(6.0).reshape(2, 3)
@@ -73,7 +77,7 @@ def einsum(
         require_casting(casting)
     plain = (order == "K" or order == "C") and casting == "safe"
     key = None
-    if plain and operands and type(operands[0]) is str and out is None and spill is None:
+    if plain and operands and type(operands[0]) is str and out is None and spill is None and client is None:
         budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
         key = call_cache.key_of((operands[0], dtype, budget, workers), operands[1:])
     repeated = call_cache.run(key, operands[1:], run_arrays)
@@ -84,9 +88,8 @@ def einsum(
     settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force)
     is_scalar, converted, names = False, False, list[str]()
 
-    def plan() -> Planned:
+    def bound() -> tuple[Program, Settings, dict[str, Any]]:
         nonlocal is_scalar, converted, names
-        before = settings.before()
         readings, values = parse(operands)
         values = [_operand(value) for value in values]
         contraction, dtypes = _bound(readings, values)
@@ -101,15 +104,24 @@ def einsum(
         program = _compiled(program_text(contraction, dtypes, computed))
         data = {f"operand{position}": value for position, value in enumerate(values)}
         is_scalar, names = not contraction.output, list(data)
-        return program.job(replace(settings, out={}) if converted else settings, data, before=before)
+        return program, replace(settings, out={}) if converted else settings, data
 
-    job, cached = plan_undisturbed(settings, plan)
-    assert isinstance(job, Job) and cached is not None  # an einsum has no loop
-    try:
-        result = run_job(job, cached, None, None)["result"]
-    finally:
-        job.close()
-    call_cache.remember(key, cached, job, names)
+    def plan() -> Planned:
+        before = settings.before()
+        program, chosen, data = bound()
+        return program.job(chosen, data, before=before)
+
+    if client is not None:
+        program, chosen, data = bound()
+        result = run_on(client, program.sized(), chosen, data)["result"]
+    else:
+        job, cached = plan_undisturbed(settings, plan)
+        assert isinstance(job, Job) and cached is not None  # an einsum has no loop
+        try:
+            result = run_job(job, cached, None, None)["result"]
+        finally:
+            job.close()
+        call_cache.remember(key, cached, job, names)
     if converted:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
@@ -133,6 +145,7 @@ def contract(
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
     force: bool = False,
+    client: Any = None,
 ) -> Any:
     """``opt_einsum.contract`` within a given memory: ``einsum`` under opt_einsum's name.
 
@@ -153,6 +166,7 @@ def contract(
         workers=workers,
         spill=spill,
         force=force,
+        client=client,
     )
 
 

@@ -150,8 +150,7 @@ class Program:
             *(reproducible, force),
         )
         if client is not None:
-            sized = SizedProgram(self._program, self._folder, {**self._dims, **integer_sizes(dims or {})})
-            return run_on(client, sized, settings, given, allow_external, progress)
+            return run_on(client, self.sized(dims or {}), settings, given, allow_external, progress)
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, given, dims or {})
         try:
@@ -240,8 +239,11 @@ class Program:
 
         ``before``: the settings' resident memory before the call, if that began earlier.
         """
-        sized = SizedProgram(self._program, self._folder, {**self._dims, **integer_sizes(dims)})
-        return plan_call(sized, settings, data, before)
+        return plan_call(self.sized(dims), settings, data, before)
+
+    def sized(self, dims: Mapping[str, int] = MappingProxyType({})) -> SizedProgram:
+        """The program with its sizes, and those of a call (internal)."""
+        return SizedProgram(self._program, self._folder, {**self._dims, **integer_sizes(dims)})
 
 
 class Plan:
