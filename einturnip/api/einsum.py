@@ -51,13 +51,13 @@ def einsum(
 
     Subscripts are letters (``"ij,jk->ik"``, also opt_einsum's symbols), names (``"batch seq, seq dim -> batch dim"``),
     or lists of numbers or names after each operand (``a, [0, 1], b, [1, 2], [0, 2]``), for any number of operands.
-    Operands are arrays, paths or ``et.open`` handles; ``out`` is an array or a path. ``dtype``, ``out``, ``casting``
-    and ``order`` mean what they mean in NumPy: the computation uses ``dtype``, or the common type of operands and
-    ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C order unless
-    ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs, always in the
-    order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a contraction
-    although it takes longer than a week, or makes a tensor larger than memory and disk together. ``client``: a Dask
-    client whose workers run the contraction, each within ``memory``.
+    Operands are arrays (also Dask's), paths or ``et.open`` handles; ``out`` is an array or a path. ``dtype``, ``out``,
+    ``casting`` and ``order`` mean what they mean in NumPy: the computation uses ``dtype``, or the common type of
+    operands and ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C
+    order unless ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs,
+    always in the order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a
+    contraction although it takes longer than a week, or makes a tensor larger than memory and disk together.
+    ``client``: a Dask client whose workers run the contraction, each within ``memory``.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a

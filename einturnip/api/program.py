@@ -122,7 +122,7 @@ class Program:
         client: Any = None,
         **inputs: Any,
     ) -> Result:
-        """Run the program on NumPy arrays, DLPack objects, paths or ``et.open`` handles.
+        """Run the program on NumPy or Dask arrays, DLPack objects, paths or ``et.open`` handles.
 
         ``memory`` is the maximum that einturnip adds to this process (default: half of the free memory): results and
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results, which then are not

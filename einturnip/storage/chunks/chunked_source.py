@@ -90,7 +90,7 @@ class ChunkedSource:
         if self._versions is None and self._read_nbytes >= self._layout.nbytes:
             self.require_unchanged()  # some of it is read again
         self._read_nbytes += out.nbytes
-        for part in parts(region, self.chunks):
+        for part in self._parts(region):
             with self._lock:
                 if self._versions is not None:
                     self._versions.require(self._versions.place(part))
@@ -104,6 +104,9 @@ class ChunkedSource:
                     os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
                     self._passed = 0
         return out.nbytes
+
+    def _parts(self, region: Region) -> Iterator[Region]:
+        return parts(region, self.chunks)
 
     def require_unchanged(self) -> None:
         """Check that the files read so far have not changed.
