@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,7 +109,8 @@ class Job:
         Raises:
             StoreError, RunError, Interrupted: no incomplete output remains.
         """
-        sinks = open_sinks_of(self.planned.graph, self.targets, self.sources.values(), self.options)
+        chunks = {} if self.on_workers is None else self.on_workers.plan.output_chunks
+        sinks = open_sinks_of(self.planned.graph, self.targets, self.sources.values(), self.options, chunks)
         try:
             if self.on_workers is not None:
                 return self.on_workers.execute(self.sources, sinks, self.options, progress, stop), sinks
@@ -124,13 +126,17 @@ class Job:
 
 
 def open_sinks_of(
-    graph: EinGraph, targets: Mapping[str, str | Array | None], sources: Collection[Source], options: Options
+    graph: EinGraph,
+    targets: Mapping[str, str | Array | None],
+    sources: Collection[Source],
+    options: Options,
+    chunks: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> dict[str, Sink]:
     """Open a sink for each output of a graph; files allocate their disk space here.
 
-    An array that the run reads is written at the end.
+    An array that the run reads is written at the end. ``chunks``: by output, see ``OutputRequest``.
     """
-    requests = output_requests(graph, targets)
+    requests = [replace(r, chunks=chunks.get(r.name, ())) for r in output_requests(graph, targets)]
     stored = [r for r in requests if r.spec is not None]
     opened: dict[str, Sink] = {}
     for request, sink in zip(stored, open_sinks(stored), strict=True):

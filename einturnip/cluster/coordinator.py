@@ -122,7 +122,7 @@ class _ClusterRun:
         self.client, self.plan, self.sources, self.sinks = client, plan, sources, sinks
         self.run, self.token = secrets.token_hex(8), secrets.token_hex(16)
         graph = plan.planned.graph
-        inputs, outputs = input_places(graph, sources), output_places(sinks)
+        inputs, outputs = input_places(graph, sources), output_places(sinks, plan.output_chunks)
         self.more = {
             "inputs": inputs,
             "outputs": outputs,

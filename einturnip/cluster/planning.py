@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from einturnip.cluster.tensors import HeldTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
@@ -20,8 +21,9 @@ from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.planner.planner import Planner
 from einturnip.planner.predict import slots
-from einturnip.planner.request import Options, request_for
+from einturnip.planner.request import Options, output_chunks, request_for
 from einturnip.runtime.scheduler.policies import policy
+from einturnip.sites.output_chunks import one_writer_chunks
 from einturnip.sites.part import SitePart, part_of
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
@@ -46,7 +48,7 @@ class _Sites(CpuKind):
 _SITES = _Sites()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SitesPlan:
     """A plan for workers.
 
@@ -57,6 +59,21 @@ class SitesPlan:
     workers: tuple[Worker, ...]
     memory: int
     parts: tuple[SitePart, ...]
+
+    @cached_property
+    def output_chunks(self) -> dict[str, tuple[int, ...]]:
+        """By output, the chunk shape of its file with which one worker alone writes each chunk.
+
+        () if the file is contiguous; an output without such chunks is left out.
+        """
+        graph, targets, found = self.planned.graph, self.planned.targets, dict[str, tuple[int, ...]]()
+        for output, (name, number) in enumerate(graph.outputs):
+            node = graph.nodes[number]
+            choose = partial(output_chunks, targets.get(name, ""), node.shape, node.dtype)
+            chunks = one_writer_chunks(self.planned.memgraph, output, choose)
+            if chunks is not None:
+                found[name] = chunks
+        return found
 
     @property
     def tables_nbytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -132,12 +132,16 @@ def open_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) ->
     return HeldTensor(name, shape, dtype)
 
 
-def output_places(sinks: Mapping[str, Sink]) -> dict[str, Place]:
-    """Return the place of each output; of a file, the one that this process will publish."""
+def output_places(sinks: Mapping[str, Sink], written: Container[str]) -> dict[str, Place]:
+    """Return the place of each output; of a file, the one that this process will publish.
+
+    ``written``: the outputs that workers may write; the coordinator alone writes others, because two workers have parts
+    of one chunk.
+    """
     found: dict[str, Place] = {}
     for name, sink in sinks.items():
         shared = share(sink)
-        if shared is not None:
+        if shared is not None and name in written:
             found[name] = ("file", *shared)
         else:
             found[name] = ("summary",) if isinstance(sink, SummarySink) else HELD
@@ -147,8 +151,8 @@ def output_places(sinks: Mapping[str, Sink]) -> dict[str, Place]:
 def open_sink_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
     """Open an output in a worker."""
     match place:
-        case ("file", path, hidden, key, begin):
-            return attach((path, hidden, key, begin), name, shape, dtype)
+        case ("file", path, hidden, key, begin, chunks):
+            return attach((path, hidden, key, begin, chunks), name, shape, dtype)
         case ("summary",):
             return SummarySink(name, shape, dtype)
     return HeldSink(name, shape, dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -179,13 +179,13 @@ def file_layout(source: Source) -> FileLayout:
     return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
 
 
-def output_chunks(target: str, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+def output_chunks(target: str, shape: tuple[int, ...], dtype: DType, periods: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the chunk shape of a result in ``target``; () if it is contiguous.
 
-    ``target``: a file with or without a key, or an array's name.
+    ``target``: a file with or without a key, or an array's name. ``periods``: see ``FileFormat.output_chunks``.
     """
     found = registry.find(location.ending(target.partition("::")[0]))
-    return () if found is None else found.output_chunks(shape, dtype)
+    return () if found is None else found.output_chunks(shape, dtype, periods)
 
 
 def file_layouts(

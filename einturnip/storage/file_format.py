@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from einturnip.core.errors import BindError
@@ -64,14 +65,19 @@ class FileFormat(ABC):
         """
         raise BindError(f"{path}: this format is read, not written")
 
-    def container(self, path: str, tensors: Tensors) -> Container:
+    def container(self, path: str, tensors: Tensors, chunks: Mapping[str, tuple[int, ...]]) -> Container:
         """Create the file, with all its disk space, under a temporary name.
+
+        ``chunks``: by key, the chunk shape of an array; by default that of ``output_chunks``.
 
         Raises:
             StoreError: the disk is full or the directory fails; nothing remains. BindError: as ``lay_out``.
         """
         return OutputContainer(path, self.lay_out(path, tensors), tensors)
 
-    def output_chunks(self, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-        """The chunk shape of a written array; () for a contiguous one."""
+    def output_chunks(self, shape: tuple[int, ...], dtype: DType, periods: Sequence[int] = ()) -> tuple[int, ...]:
+        """The chunk shape of a written array; () for a contiguous one.
+
+        ``periods``: by axis, a distance that the extent of chunks must divide; 0 for any.
+        """
         return ()

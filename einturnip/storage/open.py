@@ -80,13 +80,15 @@ def metadata(path: str) -> dict[str, Any]:
 class OutputRequest:
     """An output and its target: a file (``FILE`` or ``FILE::KEY``.
 
-    The default key is the name) or an array.
+    The default key is the name) or an array. ``chunks``: the chunk shape of a file in chunks, if it is not for the
+    format to choose.
     """
 
     spec: Any
     name: str
     shape: tuple[int, ...]
     dtype: DType
+    chunks: tuple[int, ...] = ()
 
 
 def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
@@ -101,7 +103,8 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
     opened: dict[str, Container] = {}
     try:
         for target, (path, found, tensors) in _by_file(requests).items():
-            opened[target] = found.container(path, tensors)
+            chunks = {p[3]: r.chunks for r in requests if (p := _place(r)) and p[0] == target and r.chunks}
+            opened[target] = found.container(path, tensors, chunks)
         return tuple(_sink(request, opened) for request in requests)
     except BaseException:
         for container in opened.values():

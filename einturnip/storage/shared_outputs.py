@@ -12,17 +12,20 @@ from einturnip.storage.io.unpublished_file import UnpublishedFile
 from einturnip.storage.outputs.sinks import FileSink, FileSkeleton, OutputContainer
 from einturnip.storage.types import Sink
 
-Place = tuple[str, str, str, int]
-"""The file as the user wrote it, its hidden name, the array's key, and the offset of its first element (-1: Zarr)."""
+Place = tuple[str, str, str, int, tuple[int, ...]]
+"""The file as the user wrote it, its hidden name, the key, the first element's offset, the chunks.
+
+The offset of an array in chunks, which are files of their own, is -1; chunks of a contiguous one are ().
+"""
 
 
 def share(sink: Sink) -> Place | None:
     """Return where other processes find an unfinished output; None for one that is not in a file."""
     if isinstance(sink, FileSink):
         container, key = sink.container, sink.key
-        return container.path, os.path.abspath(container.file.share()), key, container.plan.begins[key]
+        return container.path, os.path.abspath(container.file.share()), key, container.plan.begins[key], ()
     if isinstance(sink, ZarrSink):
-        return sink.container.path, os.path.abspath(sink.container.root), sink.key, -1
+        return sink.container.path, os.path.abspath(sink.container.root), sink.key, -1, sink.chunks
     return None
 
 
@@ -32,9 +35,9 @@ def attach(place: Place, name: str, shape: tuple[int, ...], dtype: DType) -> Sin
     Raises:
         StoreError: this process does not see the file.
     """
-    path, hidden, key, begin = place
+    path, hidden, key, begin, chunks = place
     if begin < 0:
-        return ZarrSink(name, _AttachedFolder(path, hidden), key, shape, dtype)
+        return ZarrSink(name, _AttachedFolder(path, hidden, {key: tuple(chunks)}), key, shape, dtype)
     return FileSink(name, _AttachedFile(path, hidden, {key: begin}), key, shape, dtype)
 
 
@@ -53,7 +56,8 @@ class _AttachedFile(OutputContainer):
 
 
 class _AttachedFolder(ZarrContainer):
-    def __init__(self, path: str, hidden: str) -> None:
+    def __init__(self, path: str, hidden: str, chunks: dict[str, tuple[int, ...]]) -> None:
+        self.chunks = chunks
         self.path, self.root, self.directory = path, hidden, os.path.dirname(hidden)
         try:
             self.fd = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

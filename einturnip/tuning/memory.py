@@ -75,6 +75,12 @@ STAGED_OUT = 2
 # Sites
 RECEIVE_WINDOW = 4
 """[values] Values that a site receives at once: enough to keep the stream for them busy. Chosen."""
+MIN_CHUNK_SHARE = 1 / 8
+"""[share] Points of a chunk that one site alone writes, of those of the largest tile or of the usual chunk, from which
+workers write a chunked output themselves; smaller chunks would be too many files. Chosen."""
+MAX_CELLS_OF_BOX = 64
+"""[cells] Cells of the grid of all cuts of an output, for each of its boxes, up to which the sites of cells are listed.
+Limit: the memory of the list."""
 SITE_NBYTES = 8 << 20
 """[bytes] Memory of a worker besides its part, arena and window: messages, tasks and buffers of Dask. Chosen."""
 SITE_ARENA_NBYTES = 16 << 20

@@ -162,8 +162,9 @@ def test_a_folder_that_is_another_disk_on_a_worker(client: Any, tmp_path: Path) 
     a, places = np.ones((40, 40)), tensors.output_places
     for target in ("C.npy", "C.zarr"):
 
-        def elsewhere(sinks: Any) -> dict[str, tuple[Any, ...]]:
-            return {name: (*p[:2], p[2].replace("/tmp", "/nowhere"), *p[3:]) for name, p in places(sinks).items()}
+        def elsewhere(sinks: Any, written: Any) -> dict[str, tuple[Any, ...]]:
+            every = places(sinks, written).items()
+            return {name: (*p[:2], p[2].replace("/tmp", "/nowhere"), *p[3:]) for name, p in every}
 
         moved, refused = (
             mock.patch.object(coordinator, "output_places", elsewhere),

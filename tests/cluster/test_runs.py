@@ -15,16 +15,19 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.cluster import coordinator
 from einturnip.planner import canonical
+from einturnip.sites import output_chunks
 from einturnip.storage.generated import SummarySink
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.sites.test_local_run import INPUTS, SUMS
+from tests.sites.test_output_chunks import writers
 
 pytestmark = pytest.mark.timeout(120)
 CHAIN = "input A : f64[n,k], B : f64[k,m], E : f64[m,l]\nD[i,j] = A[i,k] * B[k,j]\nC[i,j] = D[i,k] * E[k,j]\noutput C\n"
@@ -172,3 +175,33 @@ def test_the_command_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "r.json").read_text())
     assert [site["received_nbytes"] for site in report["sites"]] == [s["planned_nbytes"] for s in report["sites"]]
     assert all(site["peak_resident_nbytes"] <= 160 << 20 for site in report["sites"])
+
+
+@pytest.mark.parametrize(
+    ("sites", "arena", "place"), [(2, "3MiB", "file"), (3, "3MiB", "file"), (3, "20MiB", "file"), (3, "20MiB", "held")]
+)
+def test_one_process_writes_each_chunk_of_a_file(
+    client: Any, tmp_path: Path, sites: int, arena: str, place: str
+) -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(-4, 5, (3001, 160)).astype(float), rng.integers(-4, 5, (160, 2777)).astype(float)
+    program = et.compile("input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n")
+    together, alone = str(tmp_path / "together.zarr"), str(tmp_path / "alone.zarr")
+    runs = list[coordinator._ClusterRun]()
+    results = coordinator._ClusterRun.results
+
+    def noted(run: coordinator._ClusterRun, *arguments: Any) -> Any:
+        runs.append(run)
+        return results(run, *arguments)
+
+    # Chunks of one worker that are much smaller than tiles are not used: the coordinator writes the file instead.
+    share = mock.patch.object(output_chunks, "MIN_CHUNK_SHARE", 1 / 8 if place == "file" else 64)
+    with on(sites), share, mock.patch.object(coordinator._ClusterRun, "results", noted):
+        program(A=a, B=b, client=client, arena=arena, out={"C": together})
+    program(A=a, B=b, out={"C": alone})
+    found, expected = zarr.open_array(together, path="C", mode="r"), zarr.open_array(alone, path="C", mode="r")
+    assert np.asarray(found[...]).tobytes() == np.asarray(expected[...]).tobytes()
+    (run,) = runs
+    assert run.more["outputs"]["C"][0] == place
+    if place == "file":
+        assert all(len(who) == 1 for who in writers(run.plan.planned.memgraph, 0, found.chunks).values())

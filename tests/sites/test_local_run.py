@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from einturnip.taskgraph.types import TaskKind
 from einturnip.testing import programs
 from einturnip.testing.strategies import FEATURES
 from tests.devices.test_language import plans
+from tests.sites.test_output_chunks import writers
 
 DEVICES = [f"sim:{','.join(map(str, range(1, sites + 1)))}" for sites in (1, 2, 3, 4)]
 SUMS = {
@@ -82,6 +85,20 @@ def test_drawn_programs_have_the_same_bits_on_any_number_of_sites(data: st.DataO
     sites = data.draw(st.sampled_from(DEVICES[1:]))
     for plan in plans(lambda arena: reproducible(case.text, case.dims, case.inputs, sites, arena)):
         assert digest(plan) == expected
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_sites_of_one_process_write_parts_of_the_same_chunks(tmp_path: Path, device: str) -> None:
+    rng = np.random.default_rng(5)
+    data = {"A": rng.integers(-4, 5, (301, 16)).astype(float), "B": rng.integers(-4, 5, (16, 277)).astype(float)}
+    program = et.compile("input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n")
+    plan = program.plan(arena="32KiB", workers=2, data=data, device=device, out={"C": str(tmp_path / "C.zarr")})
+    plan.run()
+    stored = zarr.open_array(tmp_path / "C.zarr", path="C", mode="r")
+    who = writers(plan._job.planned.memgraph, 0, stored.chunks)
+    # Threads write ranges of bytes that do not overlap; they neither read nor lock the rest of the chunk.
+    assert max(map(len, who.values())) > 1
+    np.testing.assert_array_equal(np.asarray(stored[...]), data["A"] @ data["B"])
 
 
 def test_an_error_on_one_site_names_its_statement_and_ends_all_sites() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -205,17 +205,17 @@ class ZarrFormat(FileFormat):
             offset += prod(shape) * dtype.itemsize
         return FileSkeleton((), begins, 0)
 
-    def container(self, path: str, tensors: Tensors) -> Container:
+    def container(self, path: str, tensors: Tensors, chunks: Mapping[str, tuple[int, ...]]) -> Container:
         """Create the directory."""
         from einturnip.storage.formats.zarr_output import ZarrContainer
 
-        return ZarrContainer(path, tensors)
+        return ZarrContainer(path, tensors, chunks)
 
-    def output_chunks(self, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    def output_chunks(self, shape: tuple[int, ...], dtype: DType, periods: Sequence[int] = ()) -> tuple[int, ...]:
         """The chunk shape of a written array."""
         from einturnip.storage.formats.zarr_output import chunk_shape
 
-        return chunk_shape(shape, dtype.itemsize)
+        return chunk_shape(shape, dtype.itemsize, periods)
 
 
 ZARR = ZarrFormat()

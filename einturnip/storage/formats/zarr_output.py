@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,13 +43,47 @@ _NAMES = {
 # fmt: on
 
 
-def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Choose chunks of at most 16 MiB by halving the longest axis."""
-    chunk = [max(n, 1) for n in shape]
-    while math.prod(chunk) * itemsize > CHUNK_NBYTES:
-        axis = chunk.index(max(chunk))
+def chunk_shape(shape: tuple[int, ...], itemsize: int, periods: Sequence[int] = ()) -> tuple[int, ...]:
+    """Choose chunks of at most 16 MiB: the fewest, and of those the most even.
+
+    ``periods``: by axis, a distance that the extent of chunks must divide; 0 for any. The extents of axes without one
+    are found by halving the longest.
+    """
+    periods = tuple(periods) or (0,) * len(shape)
+    most = max(1, CHUNK_NBYTES // itemsize)
+    # Of the combinations of divisors with the same number of points, only the one with the fewest chunks is kept.
+    best: dict[int, tuple[int, list[int], tuple[int, ...]]] = {1: (1, [], ())}
+    for n, period in zip(shape, periods, strict=True):
+        found: dict[int, tuple[int, list[int], tuple[int, ...]]] = {}
+        for points, (count, lengths, extents) in best.items():
+            for extent in _divisors(period) if period else (0,):
+                size = points * max(1, extent)
+                if size <= most:
+                    longer = sorted([*lengths, extent], reverse=True)
+                    chunks = (count * -(-n // max(1, extent)) if extent else count, longer, (*extents, extent))
+                    found[size] = min(found.get(size, chunks), chunks)
+        best = found
+    every = [_halved(shape, extents, most) for _, _, extents in best.values()]
+    return min(every, key=lambda chunk: (_count(shape, chunk), sorted(chunk, reverse=True), chunk))
+
+
+def _halved(shape: tuple[int, ...], extents: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return a chunk of at most ``most`` points with the extents that are not 0; halves the other axes."""
+    chunk = [extent or max(n, 1) for n, extent in zip(shape, extents, strict=True)]
+    free = [axis for axis, extent in enumerate(extents) if not extent]
+    while math.prod(chunk) > most:
+        axis = max(free, key=lambda a: chunk[a])
         chunk[axis] = -(-chunk[axis] // 2)
     return tuple(chunk)
+
+
+def _count(shape: Sequence[int], chunk: Sequence[int]) -> int:
+    return math.prod(-(-n // c) for n, c in zip(shape, chunk, strict=True))
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
 
 
 def _metadata(shape: tuple[int, ...], dtype: DType, chunk: tuple[int, ...]) -> dict[str, object]:
@@ -73,7 +107,13 @@ class ZarrContainer:
     It is published when the last of its arrays commits.
     """
 
-    def __init__(self, path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
+    def __init__(
+        self,
+        path: str,
+        tensors: dict[str, tuple[tuple[int, ...], DType]],
+        chunks: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self.chunks = {k: chunks.get(k) or chunk_shape(shape, d.itemsize) for k, (shape, d) in tensors.items()}
         self.path, self.target = path, os.path.realpath(path.rstrip("/"))
         self.directory = os.path.dirname(self.target)
         self._check(tensors)
@@ -181,7 +221,7 @@ class ZarrContainer:
         pieces = key.strip("/").split("/")
         for depth in range(1, len(pieces)):
             self._group("/".join(pieces[:depth]))
-        folder, chunk = os.path.join(self.root, *pieces), chunk_shape(shape, dtype.itemsize)
+        folder, chunk = os.path.join(self.root, *pieces), self.chunks[key]
         os.makedirs(folder)
         with open(os.path.join(folder, "zarr.json"), "w", encoding="utf-8") as file:
             json.dump(_metadata(shape, dtype, chunk), file)
@@ -224,8 +264,8 @@ class ZarrSink:
         self.name, self.tier, self.shape, self.dtype = name, container.path, shape, dtype
         self.container, self.key = container, key
         self._folder = os.path.join(container.root, *key.strip("/").split("/"), "c")
-        self._chunk = chunk_shape(shape, dtype.itemsize)
-        self._whole, self._inside = c_layout(shape, dtype.itemsize, 0), c_layout(self._chunk, dtype.itemsize, 0)
+        self.chunks = container.chunks[key]
+        self._whole, self._inside = c_layout(shape, dtype.itemsize, 0), c_layout(self.chunks, dtype.itemsize, 0)
         self._pages, self._open = DirtyPages(container.fd, self._opened, self._inside.nbytes), True
 
     def extent(self, region: Region) -> Extent:
@@ -289,7 +329,7 @@ class ZarrSink:
         self._whole.check(region)
         return [
             _ChunkPart(piece.window, piece.within, os.path.join(self._folder, *map(str, piece.chunk)))
-            for piece in pieces(region, self._chunk)
+            for piece in pieces(region, self.chunks)
         ]
 
     def _write(self, fd: int, part: _ChunkPart, extent: Extent, array: Array) -> None:

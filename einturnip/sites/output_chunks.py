@@ -1,0 +1,82 @@
+"""Chunks of stored outputs that one site alone writes.
+
+Two processes that write parts of one chunk, or of one page of it, can overwrite each other's bytes on file systems of a
+network. So chunks end where the tiles of another site begin: their extents divide the distances between these places,
+the ``periods`` of an output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from einturnip.memgraph.types import FILES, MemGraph, OpKind
+from einturnip.sites.types import Ints
+from einturnip.tuning.memory import MAX_CELLS_OF_BOX, MIN_CHUNK_SHARE
+
+
+def one_writer_chunks(
+    graph: MemGraph, output: int, choose: Callable[[Sequence[int]], tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """Return the chunk shape of a file with which one site alone writes each chunk; () without chunks.
+
+    None: such chunks would be much smaller than tiles and the chunks of one writer, and therefore too many.
+    ``choose``: returns the format's chunk shape for periods (see ``FileFormat.output_chunks``).
+    """
+    usual = choose(())
+    if not usual:
+        return usual
+    boxes, site = stored_boxes(graph, output)
+    chunks = choose(periods(boxes, site))
+    largest = int(np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1).max(initial=0))
+    return chunks if math.prod(chunks) >= MIN_CHUNK_SHARE * min(largest, math.prod(usual)) else None
+
+
+def periods(boxes: Ints, site: Ints) -> tuple[int, ...]:
+    """Return by axis the distance whose multiples separate the parts of an output that sites write.
+
+    0: nothing separates them along the axis.
+
+    Shapes:
+        boxes: as in ``stored_boxes``; together they cover the output.
+    """
+    rank: int = boxes.shape[1]
+    if not len(site) or (site == site[0]).all():
+        return (0,) * rank
+    cuts = [np.unique(boxes[:, axis]) for axis in range(rank)]
+    if math.prod(len(c) - 1 for c in cuts) > MAX_CELLS_OF_BOX * len(boxes):
+        return tuple(math.gcd(*ends[1:-1].tolist()) for ends in cuts)
+    at = np.stack([np.searchsorted(c, boxes[:, axis]) for axis, c in enumerate(cuts)], axis=1)
+    owner = np.full([len(c) - 1 for c in cuts], -1, np.int64)
+    single = (at[:, :, 1] - at[:, :, 0] == 1).all(axis=1)
+    owner[tuple(at[single, :, 0].T)] = site[single]
+    for (low, high), here in zip(at[~single].transpose(0, 2, 1), site[~single], strict=True):
+        owner[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] = here
+    found = []
+    for axis, ends in enumerate(cuts):
+        others = tuple(a for a in range(rank) if a != axis)
+        changes = (np.diff(owner, axis=axis) != 0).any(axis=others)
+        found.append(math.gcd(*ends[1:-1][changes].tolist()))
+    return tuple(found)
+
+
+def stored_boxes(graph: MemGraph, output: int) -> tuple[Ints, Ints]:
+    """Return the boxes of an output that are stored, and the site that stores each.
+
+    Shapes:
+        boxes: (stores, axes, 2), start and stop of each axis.
+    """
+    tasks = graph.taskgraph
+    program = tasks.decomposition.graph
+    rank = len(program.nodes[program.outputs[output][1]].shape)
+    ops = np.flatnonzero(graph.kind == OpKind.STORE)
+    written = graph.write[graph.write_ptr[ops]]
+    mine = written[:, 0] == FILES + len(program.nodes) + output
+    values = written[mine, 3]
+    later = values >= tasks.n_values
+    values[later] = graph.origin[values[later] - tasks.n_values]
+    columns = tasks.box_ptr[values][:, None] + np.arange(2 * rank)
+    sites: Ints = graph.op_devices()[ops[mine]].astype(np.int64)
+    return tasks.box[columns].reshape(len(values), rank, 2), sites
