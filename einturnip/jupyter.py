@@ -16,7 +16,7 @@ from einturnip.api.program import Program, Result, compile
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import BindError, EinturnipError
 from einturnip.report.progress import shown
-from einturnip.report.summary import warning_text
+from einturnip.report.summary import warning_lines
 
 
 class CellError(Exception):
@@ -55,8 +55,8 @@ class EinMagics(Magics):
             text = str(error)
             raise CellError(text if text.startswith("error") else f"error: {text}") from None
         self.shell.push({name: _plain(value) for name, value in result.items()})
-        for warning in result.report.warnings:
-            print(warning_text(warning), file=sys.stderr)
+        for line in warning_lines(result.report):
+            print(line, file=sys.stderr)
         if not options.quiet:
             print("\n".join(_output_lines(result)))
 

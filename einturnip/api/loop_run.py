@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+
 from einturnip.api.step_plan import StepPlan, StepRun
 from einturnip.core.errors import Interrupted
 from einturnip.eingraph.build.stages import Iterations, ValueSlice
@@ -27,7 +29,8 @@ class LoopRun:
     """One run of a loop.
 
     ``fixed``: the inputs of the body that are the same in every iteration; that of the loop's variable is an array.
-    ``bases``: the tensors of which inputs are slices, by name. ``values``: the storage of each value.
+    ``bases``: the tensors of which inputs are slices, by name. ``values``: the storage of each value. ``goes_on``:
+    another iteration follows the one that ended last.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class LoopRun:
         values: Mapping[str, StateStorage],
     ) -> None:
         self._iterations, self._plan, self._values = iterations, plan, values
+        self.goes_on = False
         graph = plan.planned.graph
         self._inputs = [node.name if isinstance(node, InputNode) else "" for node in graph.nodes]
         self._outputs = [name for name, _ in graph.outputs]
@@ -47,8 +51,13 @@ class LoopRun:
         self._fixed = {name: source for name, source in fixed.items() if name in self._inputs}
 
     def run(self, stop: threading.Event | None) -> Iterator[tuple[int, StepRun]]:
-        """Run the iterations in order; yields the value of the loop's variable with each."""
+        """Run the iterations in order; yields the value of the loop's variable with each.
+
+        In a ``while`` the values count from 0.
+        """
         iterations = self._iterations
+        if not iterations.values or not self.holds():
+            return
         counter = self._fixed.get(iterations.variable or "")
         step = self._inline() if self._plan.runs_inline else None
         for value in iterations.values:
@@ -57,9 +66,23 @@ class LoopRun:
             run = self._on_threads(value, stop) if step is None else step(value)
             for name in iterations.states:
                 self._values[name].turn()
+            self.goes_on = value != iterations.values[-1] and self.holds()
             yield value, run
+            if not self.goes_on:
+                return
             if stop is not None and stop.is_set():
                 raise Interrupted(f"stopped in the iteration {value} of a loop")
+
+    def holds(self) -> bool:
+        """True if the condition of a ``while`` holds for the present values, and for other loops."""
+        name = self._iterations.condition
+        if name is None:
+            return True
+        value = self._values[name].array
+        if value is None:
+            value = np.empty((), np.bool_)
+            self._values[name].read.read((), value)
+        return bool(value)
 
     def _on_threads(self, value: int, stop: threading.Event | None) -> StepRun:
         sources = {name: self._source(name, value) for name in self._inputs if name}

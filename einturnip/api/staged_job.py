@@ -22,7 +22,14 @@ from einturnip.core.resident import reserved
 from einturnip.eingraph.build.stages import Stage, StagedProgram
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.feasible import require_iterations_in_time
-from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport, joined_prediction, joined_report
+from einturnip.runtime.scheduler.report import (
+    Prediction,
+    Progress,
+    RunReport,
+    WhileReport,
+    joined_prediction,
+    joined_report,
+)
 from einturnip.storage.arrays import ArraySource, array_source
 from einturnip.storage.outputs.state_storage import StateStorage
 from einturnip.storage.slice import SliceSource, slice_source
@@ -74,7 +81,7 @@ class StagedJob:
                     self.sources[node.name] = missing(node)
         self._held = HeldValues(options.spill, lazy=True)
         self._kept: dict[str, StateStorage] = {}  # copies in memory of inputs that every iteration reads
-        self._last: list[RunReport] = []  # of the last run, by stage
+        self._last: list[tuple[_Placed, RunReport, int]] = []  # of the stages that ran last, with their runs
         try:
             replaced = {name for stage in staged.stages if stage.iterations for name in stage.iterations.states}
             values = [(value.name, value.shape, value.dtype) for value in staged.values]
@@ -109,7 +116,7 @@ class StagedJob:
 
     @property
     def prediction(self) -> Prediction:
-        """The time, memory and bytes that the plans predict, all iterations included."""
+        """The time, memory and bytes that the plans predict, for all iterations or the bound of a ``while``."""
         return joined_prediction([(p.plan.planned.prediction, _count(p.stage)) for p in self._placed])
 
     def explain(self) -> str:
@@ -155,31 +162,28 @@ class StagedJob:
         """
         targets = self.targets if targets is None else targets
         sinks = open_sinks_of(self.outputs, targets, self.sources.values(), self._options)
-        began, runs = time.perf_counter(), list[tuple[RunReport, int]]()
+        began, runs, loops = time.perf_counter(), list[tuple[RunReport, int]](), list[WhileReport]()
         shown = _Shown(progress, self._placed)
         self._last = []
         try:
             for number, placed in enumerate(self._placed):
                 is_last = number == len(self._placed) - 1
-                reports = list(self._run(number, sinks if is_last else {}, stop, shown))
-                self._last.append(reports[-1][0])
+                reports = list(self._run(number, sinks if is_last else {}, stop, shown, loops))
+                if reports:
+                    self._last.append((placed, reports[-1][0], sum(times for _, times in reports)))
                 runs += reports
                 placed.plan.release()
         except BaseException:
             for sink in sinks.values():
                 sink.abort()
             raise
-        return joined_report(runs, time.perf_counter() - began), sinks
+        return replace(joined_report(runs, time.perf_counter() - began), loops=tuple(loops)), sinks
 
     def analysis(self, report: RunReport) -> Analysis:
         """Compare the last run, whose report this is, with its plans; an iteration stands for all of its loop."""
         from einturnip.report.analyze import analyse, joined
 
-        parts = [
-            (analyse(placed.plan.planned, last), _count(placed.stage))
-            for placed, last in zip(self._placed, self._last, strict=True)
-        ]
-        return joined(parts, report)
+        return joined([(analyse(placed.plan.planned, last), n) for placed, last, n in self._last], report)
 
     # -- planning
 
@@ -233,6 +237,8 @@ class StagedJob:
             kept = {name: name for name in iterations.writes}
         with reserved(sum(storage.nbytes for storage in self._kept.values())):
             planned, options = self._held.plan(stage.graph, sources, self._options, kept)
+        if is_while(stage):  # the bound says little about the iterations
+            return _Placed(stage, StepPlan(planned, options), sources)
         statement, seconds = stage.graph.statement(stage.line), planned.prediction.seconds
         require_iterations_in_time(statement, stage.line, _count(stage), seconds, options)
         return _Placed(stage, StepPlan(planned, options, _count(stage)), sources)
@@ -245,9 +251,17 @@ class StagedJob:
     # -- running
 
     def _run(
-        self, number: int, sinks: Mapping[str, Sink], stop: threading.Event | None, shown: _Shown
+        self,
+        number: int,
+        sinks: Mapping[str, Sink],
+        stop: threading.Event | None,
+        shown: _Shown,
+        loops: list[WhileReport],
     ) -> Iterator[tuple[RunReport, int]]:
-        """Run a stage; yields reports, each with the number of runs that it stands for."""
+        """Run a stage; yields reports, each with the number of runs that it stands for.
+
+        Adds the end of a ``while`` to ``loops``.
+        """
         placed = self._placed[number]
         plan, iterations = placed.plan, placed.stage.iterations
         held = self._held.storages
@@ -265,22 +279,34 @@ class StagedJob:
         for name, storage in self._kept.items():
             storage.fill(self.sources[name])
         bases = {part.value: self._source(part.value) for part in iterations.reads.values()}
-        n_reported, run = 0, None
-        for value, run in LoopRun(iterations, plan, placed.sources, bases, held).run(stop):
+        loop = LoopRun(iterations, plan, placed.sources, bases, held)
+        n_run = n_reported = 0
+        for value, run in loop.run(stop):
+            n_run += 1
             shown.ended(number, value)
-            if run.has_events and n_reported < MAX_EVENT_REPORTS and value != iterations.values[-1]:
+            if not loop.goes_on:
+                yield run.report(), n_run - n_reported
+            elif run.has_events and n_reported < MAX_EVENT_REPORTS:
                 n_reported += 1
                 yield run.report(), 1
-        assert run is not None
-        yield run.report(), len(iterations.values) - n_reported
+        if is_while(placed.stage):
+            bound, line = len(iterations.values), placed.stage.line
+            shown.skipped(number, bound - n_run)
+            reached = n_run == bound and loop.holds()
+            loops.append(WhileReport(line, placed.stage.graph.statement(line), n_run, bound, reached))
 
 
 def heading(stage: Stage) -> str:
     """A stage in words."""
     if stage.iterations is None:
         return f"from line {stage.line} on"
-    values = stage.iterations.values
-    return f"the loop on line {stage.line}: one of {len(values):,} iterations"
+    at_most = "at most " if is_while(stage) else ""
+    return f"the loop on line {stage.line}: one of {at_most}{len(stage.iterations.values):,} iterations"
+
+
+def is_while(stage: Stage) -> bool:
+    """True if a stage is the body of a ``while``."""
+    return stage.iterations is not None and stage.iterations.condition is not None
 
 
 class _Shown:
@@ -288,11 +314,11 @@ class _Shown:
 
     def __init__(self, progress: Callable[[Progress], None] | None, placed: Sequence[_Placed]) -> None:
         self._progress, self._began = progress, time.monotonic()
-        self._lines = [p.stage.line for p in placed]
+        self._stages = [p.stage for p in placed]
         self._due = self._began + PROGRESS_SECONDS
         self._work = [_work(p.plan) for p in placed]
         counts = [_count(p.stage) for p in placed]
-        self._total = tuple(sum(n * work[k] for n, work in zip(counts, self._work, strict=True)) for k in range(3))
+        self._total = [sum(n * work[k] for n, work in zip(counts, self._work, strict=True)) for k in range(3)]
         self._done = [0, 0, 0]
 
     def ended(self, number: int, value: int | None = None) -> None:
@@ -304,9 +330,21 @@ class _Shown:
         now = time.monotonic()
         if now >= self._due or self._done[0] == self._total[0]:
             self._due = now + PROGRESS_SECONDS
-            statement = "" if value is None else f"iteration {value} of line {self._lines[number]}"
+            statement = "" if value is None else _iteration(self._stages[number], value)
             (ops, flops, nbytes), (all_ops, all_flops, all_nbytes) = self._done, self._total
             self._progress(Progress(ops, all_ops, flops, all_flops, nbytes, all_nbytes, now - self._began, statement))
+
+    def skipped(self, number: int, runs: int) -> None:
+        """Note that the plan of a stage will run that many times less than its bound."""
+        for k, amount in enumerate(self._work[number]):
+            self._total[k] -= runs * amount
+
+
+def _iteration(stage: Stage, value: int) -> str:
+    """An iteration in words, by the value of the loop's variable."""
+    if is_while(stage):
+        return f"iteration {value + 1:,} of at most {_count(stage):,} of line {stage.line}"
+    return f"iteration {value} of line {stage.line}"
 
 
 def _nbytes(source: Source) -> int:
@@ -320,5 +358,5 @@ def _work(plan: StepPlan) -> tuple[int, int, int]:
 
 
 def _count(stage: Stage) -> int:
-    """How many times the plan of a stage runs."""
+    """How many times the plan of a stage runs, or the bound of a ``while``."""
     return 1 if stage.iterations is None else len(stage.iterations.values)

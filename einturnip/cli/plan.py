@@ -141,7 +141,7 @@ def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
 
 def _stages(job: StagedJob, form: str, program: str) -> None:
     """Print the plan of each stage of a program with long loops, and the whole run's prediction."""
-    from einturnip.api.staged_job import heading
+    from einturnip.api.staged_job import heading, is_while
     from einturnip.cli.output_lines import columns, show_lines
     from einturnip.core.units import format_seconds
     from einturnip.report.explain import explained
@@ -150,7 +150,7 @@ def _stages(job: StagedJob, form: str, program: str) -> None:
     if form == "json":
         stages = [
             {"line": stage.line, "iterations": len(stage.iterations.values) if stage.iterations else 1}
-            | {"plan": to_json(plan.planned, program, None)}
+            | {"at_most": is_while(stage), "plan": to_json(plan.planned, program, None)}
             for stage, plan in job.plans
         ]
         head = {"schema": "einturnip.stages/1", "program": program, "predicted": job.prediction.to_json()}
@@ -158,7 +158,8 @@ def _stages(job: StagedJob, form: str, program: str) -> None:
         return
     for stage, plan in job.plans:
         show_lines([((heading(stage), "head"),), (), *explained(plan.planned, columns()), ()])
-    show_lines([((f"all stages and iterations: {format_seconds(job.prediction.seconds)}", "head"),)])
+    at_most = "at most " if any(is_while(stage) for stage, _ in job.plans) else ""
+    show_lines([((f"all stages and iterations: {at_most}{format_seconds(job.prediction.seconds)}", "head"),)])
 
 
 def _overview(job: Job, form: str, program: str, charted: bool, requested: bool | None) -> None:

@@ -78,7 +78,7 @@ def command(
     checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
     from einturnip.cli.planning import MemoryLimit, ProgramArguments, planned, require_kept
-    from einturnip.report.summary import summarise, warning_text
+    from einturnip.report.summary import summarise, warning_lines
 
     outlive_reader()
     report_files = {"--report": report_file, "--trace": trace, "--record": record}
@@ -138,8 +138,8 @@ def command(
         head = {"program": program_name(program), "planning_seconds": planning}
         content = head | job.analysis(report).to_json()
         report_file.write_text(json.dumps(content, indent=2) + "\n")
-    for warning in report.warnings:
-        click.echo(warning_text(warning), err=True)
+    for line in warning_lines(report):
+        click.echo(line, err=True)
     if not quiet:
         for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:
             click.echo(line)

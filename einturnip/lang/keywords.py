@@ -8,7 +8,7 @@ from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.ir.dtypes import DTYPES
 from einturnip.ir.functions import ELEMENTWISE
 
-STATEMENTS = ("dim", "input", "output", "import", "fn", "for", "state", "return")
+STATEMENTS = ("dim", "input", "output", "import", "fn", "for", "while", "state", "return")
 KEYWORDS = frozenset({*STATEMENTS, "in", "and", "or", "not"})
 CONSTANTS: dict[str, bool | float] = {
     "pi": math.pi,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from einturnip.lang.program import (
@@ -11,6 +12,7 @@ from einturnip.lang.program import (
     AffineIndex,
     AggregateExpr,
     ApplyExpr,
+    Carried,
     Concatenate,
     ConvertExpr,
     DimDef,
@@ -37,6 +39,7 @@ from einturnip.lang.program import (
     SplitIndex,
     Statement,
     TypedProgram,
+    is_condition,
 )
 from einturnip.lang.sizes import add, multiply, negate, size_text, subtract
 
@@ -58,7 +61,14 @@ _POWER = 9
 
 def show(program: TypedProgram) -> str:
     """Print a program, one statement a line."""
-    return "".join(f"{show_statement(statement, program)}\n" for statement in program.statements)
+    return "".join(f"{line}\n" for line in _lines(program.statements, program))
+
+
+def _lines(statements: Iterable[Statement], program: TypedProgram) -> Iterator[str]:
+    """Yield the lines of statements; conditions are shown in the heads of their loops."""
+    for statement in statements:
+        if not (isinstance(statement, Equation) and is_condition(statement.name)):
+            yield from show_statement(statement, program).split("\n")
 
 
 def show_statement(statement: Statement, program: TypedProgram) -> str:
@@ -89,14 +99,22 @@ def show_statement(statement: Statement, program: TypedProgram) -> str:
         case GradStatement(name=name, loss=loss, by=by, rank=rank):
             axes = f"[{', '.join('ijklmnpqrs'[:rank])}]" if rank else ""
             return f"{name}{axes} = grad({program.tensors[loss].name}, {program.tensors[by].name}{axes})"
-        case ForLoop(variable=variable, start=start, stop=stop, body=body):
-            lines = [line for inner in body for line in show_statement(inner, program).split("\n")]
-            head = f"for {variable} in {size_text(start)} .. {size_text(stop)} {{"
-            return "\n".join([head, *(f"  {line}" for line in lines), "}"])
+        case ForLoop(body=body):
+            return "\n".join([_head(statement, program), *(f"  {line}" for line in _lines(body, program)), "}"])
         case Output(name=name, file=file):
             return f"output {name}" + ("" if file is None else f" = {_file(file)}")
         case _:
             assert_never(statement)
+
+
+def _head(loop: ForLoop, program: TypedProgram) -> str:
+    if loop.condition is None:
+        return f"for {loop.variable} in {size_text(loop.start)} .. {size_text(loop.stop)} {{"
+    carried = program.tensors[loop.condition]
+    assert isinstance(carried, Carried)
+    first = program.tensors[carried.initial]
+    assert isinstance(first, Equation)
+    return f"while {_Writer(program, first).text(first.value, 0)}, at most {size_text(loop.stop)} {{"
 
 
 def _equation(equation: Equation, program: TypedProgram) -> str:

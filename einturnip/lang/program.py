@@ -10,7 +10,8 @@
   that ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` requires.
 - Calls of functions are expanded to the equations of the body (their tensors have names like ``softmax.X``), and the
   labels that the function names have become sizes of axes (``AxisSize``).
-- A loop is one ``ForLoop`` whose body is typed once; the names that it rebinds are ``Carried``.
+- A loop is one ``ForLoop`` whose body is typed once; the names that it rebinds are ``Carried``. The condition of a
+  ``while`` is one of these: a scalar named ``CONDITION``, computed before the loop and at the end of its body.
 - Slices, ``...`` and merged axes on the left have become labels and separate equations.
 - ``name`` fields are as the user wrote them. Spans are kept everywhere, and are ignored in comparisons.
 """
@@ -58,6 +59,7 @@ __all__ = [
     "AggregateExpr",
     "ApplyExpr",
     "AxisSize",
+    "CONDITION",
     "Carried",
     "Concatenate",
     "ConvertExpr",
@@ -92,8 +94,18 @@ __all__ = [
     "index_expressions",
     "index_labels",
     "index_sizes",
+    "is_condition",
     "walk",
 ]
+
+CONDITION = "while.condition"
+"""The name of the scalar that decides whether a ``while`` goes on, after the path of a function."""
+
+
+def is_condition(name: str) -> bool:
+    """True if a tensor is the condition of a ``while``."""
+    return name.endswith(CONDITION)
+
 
 # -- statements --------------------------------------------------------------------------------------------------------
 
@@ -279,9 +291,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class ForLoop:
-    """``for variable in start .. stop { body }``.
+    """``for variable in start .. stop { body }``, or ``while condition, at most stop { body }``.
 
-    Names that the body defines are local unless in ``carried``.
+    Names that the body defines are local unless in ``carried``. ``condition``: of a ``while``, the number of the
+    carried scalar that must be true for an iteration to begin. Its ``variable`` is empty, which no size can name.
     """
 
     variable: str
@@ -290,6 +303,7 @@ class ForLoop:
     carried: tuple[Carried, ...]
     body: tuple[Statement, ...]
     span: Span = field(compare=False)
+    condition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

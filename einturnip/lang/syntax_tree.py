@@ -309,6 +309,16 @@ class LoopNode:
 
 
 @dataclass(frozen=True, slots=True)
+class WhileNode:
+    """``while condition, at most bound { body }``."""
+
+    condition: Node
+    bound: Node
+    body: tuple[Declaration, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Import:
     """``import "file"`` or ``import std.name`` (``path`` is then "std.name" and ``standard`` holds)."""
 
@@ -318,7 +328,7 @@ class Import:
 
 
 Declaration: TypeAlias = (
-    DimDeclaration | InputDeclaration | OutputDeclaration | Definition | FunctionNode | LoopNode | Import
+    DimDeclaration | InputDeclaration | OutputDeclaration | Definition | FunctionNode | LoopNode | WhileNode | Import
 )
 
 

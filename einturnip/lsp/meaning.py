@@ -21,6 +21,7 @@ from einturnip.lang.program import (
     Replace,
     Statement,
     TypedProgram,
+    is_condition,
     walk,
 )
 from einturnip.lsp.glossary import HINTS
@@ -108,7 +109,7 @@ def _in_statements(program: TypedProgram, statements: Sequence[Statement], token
         match statement:
             case ForLoop(body=body):
                 found = _in_statements(program, body, token)
-            case Equation(name=name) if "." not in name:
+            case Equation(name=name) if "." not in name or is_condition(name):
                 found = _in_equation(program, statement, token)
             case InputDef(number=number, name=name) if name == token.text:
                 found = TensorMeaning(number)

@@ -55,11 +55,12 @@ def _collect(
                     _collect(declaration.body, tree, place, found)
                     return
                 found[declaration.name] = function(declaration, tree)
-            case s.LoopNode():
+            case s.LoopNode() | s.WhileNode():
                 if inside:
-                    variable, span = declaration.variable, declaration.variable_span
-                    head = f"for {variable} in {_text(tree, declaration.start.span.to(declaration.stop.span))}"
-                    found[variable] = VisibleName(variable, "loop variable", span, head)
+                    if isinstance(declaration, s.LoopNode):
+                        variable, span = declaration.variable, declaration.variable_span
+                        head = f"for {variable} in {_text(tree, declaration.start.span.to(declaration.stop.span))}"
+                        found[variable] = VisibleName(variable, "loop variable", span, head)
                     _collect(declaration.body, tree, place, found)
                     return
                 in_loop: dict[str, VisibleName] = {}
@@ -134,10 +135,9 @@ def statement_at(declarations: Sequence[s.Declaration], place: tuple[int, int]) 
     """The innermost statement at a position."""
     for declaration in declarations:
         if _start(declaration) <= place <= declaration.span[3:]:
-            inner = (
-                statement_at(declaration.body, place) if isinstance(declaration, s.FunctionNode | s.LoopNode) else None
-            )
-            return inner or declaration
+            if isinstance(declaration, s.FunctionNode | s.LoopNode | s.WhileNode):
+                return statement_at(declaration.body, place) or declaration
+            return declaration
     return None
 
 

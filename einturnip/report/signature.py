@@ -71,7 +71,7 @@ def _defined(
     for statement in statements:
         match statement:
             case ForLoop(variable=variable, body=body):
-                yield from _defined(body, (*loops, variable))
+                yield from _defined(body, (*loops, variable or "iteration"))
             case InputDef() | Equation() | Replace() | Concatenate() | GradStatement():
                 yield statement, loops
             case _:

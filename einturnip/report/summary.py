@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
-    from einturnip.runtime.scheduler.report import NumericWarning, RunReport, SiteReport
+    from einturnip.runtime.scheduler.report import NumericWarning, RunReport, SiteReport, WhileReport
 
 MAX_RATIO = 10
 """Ratio to the lower bound above which bytes are no longer compared with it."""
@@ -30,8 +30,26 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
         f"busy     {_worker_time(report)}",
+        *map(_while, report.loops),
         *map(_site, report.sites),
     ]
+
+
+def _while(loop: WhileReport) -> str:
+    """How a ``while`` ended."""
+    if loop.reached_bound:
+        return f"loop     line {loop.line}: its bound, {counted(loop.bound, 'iteration')}; its condition still holds"
+    return f"loop     line {loop.line}: {loop.iterations:,} of at most {counted(loop.bound, 'iteration')}"
+
+
+def warning_lines(report: RunReport) -> list[str]:
+    """The warnings of a run: numeric ones, and each ``while`` that its bound ended."""
+    lines = [warning_text(warning) for warning in report.warnings]
+    for loop in report.loops:
+        if loop.reached_bound:
+            ended = f"ended at its bound of {counted(loop.bound, 'iteration')}, and its condition still holds"
+            lines.append(f"warning: line {loop.line}: the loop {ended}: {loop.statement}")
+    return lines
 
 
 def _site(site: SiteReport) -> str:

@@ -182,9 +182,10 @@ STATEMENTS = st.recursive(
         EXPRESSIONS.map(lambda e: f"@tile(i=4 parts)\n@keep  z,w[i] = {e}"),
         EXPRESSIONS.map(lambda e: f"z = {e} | a"),
     ),
-    lambda inner: st.tuples(st.lists(st.tuples(inner, GAPS).map("".join), max_size=3).map("".join)).map(
-        lambda body: f"for l in 0..n - 1{{{body[0]}}}"
-    ),
+    lambda inner: st.tuples(
+        st.sampled_from(["for l in 0..n - 1", "while  a<1,at   most n-1 ", "while sum[i]x[i]>1,\n at most 9"]),
+        st.lists(st.tuples(inner, GAPS).map("".join), max_size=3).map("".join),
+    ).map(lambda p: f"{p[0]}{{{p[1]}}}"),
     max_leaves=4,
 )
 FUNCTIONS = st.tuples(STATEMENTS, GAPS, EXPRESSIONS).map(

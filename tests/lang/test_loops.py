@@ -277,3 +277,53 @@ def test_hints() -> None:
 def test_wrong_hints(hint: str, says: str) -> None:
     shown = message(f"input A : f32[n, n]\n{hint}\nC[i,j] = A[i,k] * A[k,j]\noutput C\n")
     assert "E075" in shown and says in shown
+
+
+# -- while
+
+
+def test_a_while_tests_its_condition_before_each_iteration() -> None:
+    text = "input x : f64\nk = 0\nwhile x > 1, at most 9 { x = x / 2\n k = k + 1 }\noutput x, k\n"
+    for begin, end, count in ((0.5, 0.5, 0), (1.5, 0.75, 1), (8.0, 1.0, 3), (2.0**20, 2.0**11, 9)):
+        out = run(text, x=np.array(begin))
+        assert (out["x"], out["k"]) == (end, count)
+
+
+def test_a_while_in_a_function_and_a_condition_with_a_call() -> None:
+    text = """
+    fn size(v[i]) = max[i] abs(v[i])
+    fn shrink(v[i], limit) {
+      while size(v[i]) > limit, at most 100 {
+        v[i] = v[i] / 2
+      }
+      return v[i]
+    }
+    input x : f64[n]
+    y[i] = shrink(x[i], 1)
+    z[i] = shrink(x[i], 0.1)
+    output y, z
+    """
+    out = run(text, x=np.array([5.0, -2.0]))
+    assert out["y"].tolist() == [0.625, -0.25] and out["z"].tolist() == [0.078125, -0.03125]
+
+
+def test_a_while_prints_as_itself() -> None:
+    text = "input x : f64\ndim N\nwhile x > 1 and x < 8, at most N - 1 {\n  x = x / 2\n}\noutput x\n"
+    assert show(compiled(text)) == text
+
+
+def test_a_condition_reads_dtypes_that_give_way() -> None:
+    out = run("input a : f32\nx = 1\nwhile x < 20, at most 50 { x = x * a }\noutput x\n", a=np.array(1.5, np.float32))
+    assert out["x"].dtype == np.float32 and 20 <= out["x"] < 30
+
+
+def test_a_name_of_the_body_is_not_seen_by_the_condition() -> None:
+    text = "input v : f64[n]\nwhile max[i] v[i] > 1, at most 9 {\n  i = 0\n  v[j] = v[j] / 2 + i\n}\noutput v\n"
+    np.testing.assert_array_equal(run(text, v=np.array([1.0, 4.0]))["v"], [0.25, 1.0])
+
+
+def test_a_condition_of_each_element_of_a_call_is_refused() -> None:
+    text = (
+        "fn f(x) {\n  while x > 1, at most 9 { x = x / 2 }\n  return x\n}\ninput v : f64[n]\nY[i] = f(v[i])\noutput Y\n"
+    )
+    assert "a value for each 'i' of the call" in message(text) and "called here" in message(text)

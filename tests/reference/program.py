@@ -107,6 +107,8 @@ def _loop(statement: ForLoop, values: dict[int, Array], sizes: Mapping[str, int]
     start, stop = (size_in(end, values, sizes) for end in (statement.start, statement.stop))
     moves = [(carried.number, carried.last) for carried in statement.carried]
     for step in range(start, stop):
+        if statement.condition is not None and not values[statement.condition]:
+            break
         _run(statement.body, values, {**sizes, statement.variable: step}, tape)
         for carried in statement.carried:
             if values[carried.last].shape != values[carried.number].shape:

@@ -11,6 +11,7 @@ from einturnip.ir.dtypes import BOOL, I64
 from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL
 from einturnip.lang.printer import show, show_statement
 from einturnip.lang.program import (
+    CONDITION,
     AccessExpr,
     AggregateExpr,
     ApplyExpr,
@@ -35,6 +36,7 @@ from einturnip.lang.program import (
     TypedProgram,
     index_labels,
     index_sizes,
+    is_condition,
     walk,
 )
 
@@ -122,6 +124,10 @@ def _check_loop(program: TypedProgram, loop: ForLoop, known: set[int]) -> None:
     tensors = program.tensors
     inside = known | {carried.number for carried in loop.carried}
     _check_block(program, loop.body, inside)
+    if loop.condition is not None:
+        condition = tensors[loop.condition]
+        _require(condition in loop.carried, "a condition is not carried")
+        _require((condition.dtype, condition.rank) == (BOOL, 0), "a condition is no scalar of bool")
     for carried in loop.carried:
         _require(carried.initial in known, f"{carried.name} begins as nothing")
         _require(carried.last in inside, f"{carried.name} ends an iteration as nothing")
@@ -178,6 +184,8 @@ def _loops(statements: Iterable[Statement]) -> Iterator[ForLoop]:
 
 def _is_hidden(tensor: Tensor) -> bool:
     """True if a tensor, or a label or size in it, has a name that cannot be written in the language."""
+    if is_condition(tensor.name):
+        return tensor.name != CONDITION
     if isinstance(tensor, Replace | Concatenate | GradStatement) or "." in tensor.name:
         return True
     if not isinstance(tensor, Equation):

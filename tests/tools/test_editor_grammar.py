@@ -36,6 +36,7 @@ STATEMENT = {
     "import": 'import "layers.ein"',
     "fn": "fn f(x) = x",
     "for": "for l in 0 .. L {",
+    "while": "while r > 1, at most 9 {",
     "in": "for l in 0 .. L {",
     "state": "state W : f32[n] = 0",
     "return": "  return X[i]",
@@ -112,6 +113,9 @@ def test_loops_hints_functions_and_imports():
     assert innermost("for l in 0 .. 12 {", "..") == ["keyword.operator.range"]
     assert innermost("for l in 0..12 {", "..") == ["keyword.operator.range"]
     assert innermost("for l in 0..12 {", "0") == ["constant.numeric"]
+    assert innermost("while r > 1e-6, at most 9 {", "while") == ["keyword.control"]
+    assert innermost("while f(r, k) > 1e-6, at most 9 {", "at most") == ["keyword.control.loop"]
+    assert innermost("y = at * most", "at") == ["variable.other"]
     hint = "@tile(i = 256, j = 4 parts) Y[i] = X[i]"
     assert innermost(hint, "tile") == ["entity.name.function.decorator"]
     assert innermost(hint, "parts") == ["keyword.other.parts"]

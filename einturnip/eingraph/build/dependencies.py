@@ -12,6 +12,7 @@ from einturnip.lang.program import (
     AccessExpr,
     AffineIndex,
     AxisSize,
+    Carried,
     Concatenate,
     DimDef,
     Equation,
@@ -28,6 +29,7 @@ from einturnip.lang.program import (
     SizeNumber,
     SizeOp,
     Statement,
+    Tensor,
     walk,
 )
 
@@ -46,6 +48,25 @@ def size_dependencies(expr: SizeExpr) -> Iterator[Leaf]:
                 yield from size_dependencies(argument)
         case _:
             assert_never(expr)
+
+
+def tensors_read(tensor: Tensor) -> tuple[int, ...]:
+    """The tensors from which the value of a tensor is computed, by number."""
+    match tensor:
+        case InputDef():
+            return ()
+        case Equation():
+            return equation_dependencies(tensor).tensors
+        case Replace(base=base, piece=piece):
+            return base, piece
+        case Concatenate(parts=parts):
+            return parts
+        case GradStatement(loss=loss, by=by):
+            return loss, by
+        case Carried(initial=initial, last=last):
+            return initial, last
+        case _:
+            assert_never(tensor)
 
 
 def expressions(equation: Equation) -> Iterator[Expr]:

@@ -90,6 +90,8 @@ class ExpansionCount:
         total = 0
         for statement in statements:
             match statement:
+                case ForLoop(condition=int(), body=body):
+                    total += self.expanded(body, max_count - total)
                 case ForLoop():
                     total += self._iterations(statement, max_count - total)
                 case DimDef() | InputDef() | Output():
@@ -302,6 +304,9 @@ class ProgramLowering:
             self._alias(carried.number, carried.initial)
         if start is None or stop is None:
             return
+        if loop.condition is not None:
+            self._refuse_while(loop)
+            return
         self._count.require_loop(loop)
         problems = len(sizes.problems)
         for value in range(start, stop):
@@ -317,6 +322,21 @@ class ProgramLowering:
                 if source in sizes.unsized:
                     sizes.unsized.add(number)
         sizes.loops.pop(loop.variable, None)
+
+    def _refuse_while(self, loop: ForLoop) -> None:
+        """Report that a ``while`` cannot be unrolled, after the errors in its body."""
+        problems = len(self.sizes.problems)
+        self.run(loop.body)
+        if len(self.sizes.problems) == problems:
+            self._check_shapes(loop)
+        if len(self.sizes.problems) == problems:
+            self.sizes.statement = None
+            message = "a 'while' runs on the CPU of this machine only, in a run of its own"
+            help_text = (
+                "leave out --device, --at, --sites, --parts, --emit, --simulate, --trace, --record, --replay, --steps, "
+                "in Python device=, client= and sessions; or let the loop count: for k in 0 .. n { ... }"
+            )
+            self.sizes.report("E216", message, loop.span, help=help_text)
 
     def _check_shapes(self, loop: ForLoop) -> None:
         for carried in loop.carried:

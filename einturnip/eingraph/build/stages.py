@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from einturnip.core.errors import SourceError
+from einturnip.eingraph.build.dependencies import tensors_read
 from einturnip.eingraph.build.loop_body import LoopBody, TensorSlice, Unrolled
 from einturnip.eingraph.build.positions import Place
 from einturnip.eingraph.build.program import ExpansionCount, ProgramLowering
@@ -38,7 +40,8 @@ class Iterations:
     ``variable``: the input that holds the loop's variable, if the body reads it, which takes the ``values``. ``states``
     are the values that the body reads and replaces. ``reads`` are the slices that inputs of the body read, ``writes``
     the slices of values that its outputs are. ``initial``: the value or input that a value is a copy of when the loop
-    begins.
+    begins. ``condition``: of a ``while``, the value that must be true for an iteration to begin; ``values`` are then
+    those of the bound.
     """
 
     values: range
@@ -47,6 +50,7 @@ class Iterations:
     reads: Mapping[str, ValueSlice]
     writes: Mapping[str, ValueSlice]
     initial: Mapping[str, str]
+    condition: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +87,34 @@ def build_stages(
 ) -> StagedProgram | None:
     """Build a program in stages if it has long loops that need not be unrolled; None otherwise.
 
-    Parameters and errors: see ``build``.
+    Parameters and errors: see ``build``. A program with a ``while`` has stages, or an error.
     """
     sizes = bind_sizes(program, shapes, dims or {}, origins or {})
     count = ExpansionCount(sizes)
-    loops = {id(s) for s in program.statements if isinstance(s, ForLoop) and _may_be_long(s, count)}
+    top = [s for s in program.statements if isinstance(s, ForLoop)]
+    loops, whiles = {id(s) for s in top if _may_be_long(s, count)}, {id(s) for s in top if s.condition is not None}
     while loops and not program.states:
-        lowering = _StageLowering(sizes, loops)
+        lowering = _StageLowering(sizes, loops, can_unroll=not loops <= whiles)
         try:
             lowering.run(program.statements)
             if not sizes.problems:
                 return lowering.staged() if lowering.is_staged else None
         except Unrolled:
             pass
-        if lowering.current is None:
-            return None  # an error outside loops, or a gradient across one: building the unrolled graph reports it
-        loops.remove(id(lowering.current))
+        # An error outside loops, or a gradient across one, may be an error of the unrolled graph too.
+        current = lowering.current
+        unrolled = loops - whiles if current is None else {id(current)} - whiles
+        if whiles and not unrolled:
+            raise SourceError(sizes.rendered())
+        loops -= unrolled
         sizes = bind_sizes(program, shapes, dims or {}, origins or {})
     return None
 
 
 def _may_be_long(loop: ForLoop, count: ExpansionCount) -> bool:
-    """True if a loop has many equations, or its bounds are unknown yet."""
+    """True if a loop has many equations, its bounds are unknown yet, or it has a condition."""
     values = count.iteration_values(loop)
-    if values is None:
+    if values is None or loop.condition is not None:
         return True
     return len(values) >= ROLLED_ITERATIONS and count.expanded((loop,), ROLLED_EQUATIONS) >= ROLLED_EQUATIONS
 
@@ -139,12 +147,15 @@ class _Nodes(dict[int, int]):
 
 
 class _StageLowering(ProgramLowering):
-    """Lowers statements to stages. ``current``: the loop whose body is being lowered."""
+    """Lowers statements to stages.
 
-    def __init__(self, sizes: BoundSizes, loops: set[int]) -> None:
+    ``current``: the loop whose body is being lowered. ``can_unroll``: a loop that does not fit can be unrolled instead.
+    """
+
+    def __init__(self, sizes: BoundSizes, loops: set[int], can_unroll: bool) -> None:
         super().__init__(sizes)
         self.current: ForLoop | None = None
-        self._loops = loops
+        self._loops, self._can_unroll = loops, can_unroll
         self._drafts = [_Draft(self.builder, 1)]
         self._next = len(sizes.program.tensors)
         self._loop_of: dict[int, int] = {}  # the stage of the loop that carries a tensor, by its number
@@ -221,8 +232,49 @@ class _StageLowering(ProgramLowering):
         if self.is_staged:
             outside = {i for i, node in enumerate(self.builder.nodes) if isinstance(node, InputNode)} - self._states()
             if not outside.isdisjoint(nodes):
-                raise Unrolled("a gradient crosses the loop")
+                if self._can_unroll:
+                    raise Unrolled("a gradient crosses the loop")
+                if self.nodes[statement.by] in outside and self._crosses(statement):
+                    self._refuse_gradient(statement)
+                    return
         super()._gradient(statement)
+
+    def _crosses(self, statement: GradStatement) -> bool:
+        """True if the loss depends on the tensor from outside through another stage or other iterations."""
+        draft, by = self._drafts[-1], statement.by
+        carried = set() if draft.body is None else {c.number for c in draft.body.loop.carried}
+        stack, seen = [statement.loss], {by}
+        while stack:
+            number = stack.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            if number in carried or number in draft.imports or number not in draft.nodes:
+                if self._depends(number, by):
+                    return True
+            else:
+                stack += tensors_read(self.sizes.program.tensors[number])
+        return False
+
+    def _depends(self, number: int, source: int) -> bool:
+        """True if a tensor is computed from another one, in any iteration of the loops that carry it."""
+        stack, seen = [number], set[int]()
+        while stack:
+            found = stack.pop()
+            if found not in seen:
+                seen.add(found)
+                stack += tensors_read(self.sizes.program.tensors[found])
+        return source in seen
+
+    def _refuse_gradient(self, statement: GradStatement) -> None:
+        """Report a derivative that passes through a ``while``."""
+        loops = [s for s in self.sizes.program.statements if isinstance(s, ForLoop) and s.condition is not None]
+        loop = self.current or loops[0]
+        message, place = "a gradient cannot pass a 'while'", ((loop.span, "the loop"),)
+        help_text = "take it before the loop, in its body by what the loop carries, or let the loop count"
+        self.sizes.report("E217", message, statement.span, secondary=place, help=help_text)
+        self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
+        self._add_placeholder(statement)
 
     def _states(self) -> set[int]:
         """The nodes of the tensors that the loop carries, at the start of an iteration."""
@@ -310,6 +362,7 @@ class _StageLowering(ProgramLowering):
             reads,
             writes,
             {name: initial[name] for name in carried if name in initial},
+            None if body.loop.condition is None else self._value_name(body.loop.condition),
         )
         return Stage(graph, iterations, draft.line)
 

@@ -17,7 +17,9 @@ FOREIGN_KEYWORDS = {
     "if": "choose by where(condition, a, b)",
     "elif": "choose by where(condition, a, b)",
     "else": "choose by where(condition, a, b)",
-    "while": "a loop counts: for i in 0 .. n {",
+    "until": "a loop goes on while a condition holds: while not (...), at most 1000 {",
+    "repeat": "write for i in 0 .. n { or while CONDITION, at most 1000 {",
+    "do": "write for i in 0 .. n { or while CONDITION, at most 1000 {",
     "foreach": "write for i in 0 .. n {",
     "print": "write output NAME",
     "from": "libraries are imported as in import std.nn",
@@ -40,6 +42,8 @@ def explain_head(ctx: ErrorContext) -> Diagnostic | None:
     match ctx.first.type:
         case "_FOR":
             return _loop(ctx)
+        case "_WHILE":
+            return _while(ctx)
         case "_FN":
             return _function(ctx)
         case "_IMPORT":
@@ -126,6 +130,34 @@ def _range(ctx: ErrorContext, begin: int, stop: int) -> tuple[str, str]:
     if not parts:
         return "0", "n"
     return ("0", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+
+
+def _while(ctx: ErrorContext) -> Diagnostic | None:
+    """Report an error in the head of a ``while``, with the corrected head."""
+    token, end = ctx.token, ctx.find("BLOCK", "COLON")
+    end = len(ctx.tokens) if end < 0 else end
+    if token.type == "_EQUAL":
+        return ctx.wrong("'=' defines; to compare, write '=='", "write == here", "E004", instead="==")
+    ends_head = token.type in ("BLOCK", "COLON", "END", "_COMMA") or token.text == "at" or ctx.before.type == "_COMMA"
+    if not ends_head or ctx.before.type in OPERATORS:
+        return None
+    text = ctx.text(1, end)
+    condition, _, bound = text.partition("at most")
+    *before, last = ctx.split(1, end, "_COMMA")
+    if not bound and before:
+        condition, bound = ", ".join(before), last.replace("at most", "")
+    condition, bound = condition.strip(", "), bound.strip(", ")
+    head = f"while {condition or 'CONDITION'}, at most {bound or '1000'} {{"
+    has_block = end < len(ctx.tokens) and ctx.tokens[end].type == "BLOCK"
+    edits = ctx.edit(0, end + 1, head) if has_block and condition and "..." not in head else ()
+    help_text = f"write {head}" if has_block else f"write {head} ... }}"
+    if not condition:
+        return ctx.wrong("the loop has no condition", help_text)
+    if not bound:
+        return ctx.wrong("the loop has no bound: at most how many iterations", help_text, edits=edits)
+    if not has_block:
+        return ctx.wrong("the block of the loop is missing: it is written in { }", help_text)
+    return ctx.wrong("a 'while' is written: CONDITION, at most BOUND", help_text, edits=edits)
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------

@@ -54,8 +54,9 @@ class ProgramDraft:
     """The state of one program's elaboration.
 
     ``statements`` is the current block, the program's or a loop's. ``place`` is the current statement of the program;
-    its calls report it as their place. ``sizes`` caches sizes of axes. ``terms`` counts the terms of the program's
-    statements with expanded calls, ``tried`` those of calls that were only checked.
+    its calls report it as their place. ``loop`` is the place of the loop whose body is elaborated. ``sizes`` caches
+    sizes of axes. ``terms`` counts the terms of the program's statements with expanded calls, ``tried`` those of calls
+    that were only checked.
     """
 
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class ProgramDraft:
     sizes: dict[tuple[int, int], SizeExpr] = field(default_factory=dict)
     depth: int = 0
     place: Span | None = None
+    loop: Span | None = None
     terms: int = 0
     tried: int = 0
 

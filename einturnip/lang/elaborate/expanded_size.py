@@ -50,6 +50,8 @@ def _measure(roots: Iterable[Part], find: Callable[[str], FunctionDefinition | N
                 stack.append(value)
             case s.LoopNode(start=start, stop=stop, body=body):
                 stack += (start, stop, *body)
+            case s.WhileNode(condition=condition, bound=bound, body=body):
+                stack += (condition, condition, bound, *body)  # before the first iteration and in each
             case s.InputDeclaration(shape=shape):
                 stack += shape
             case s.FunctionNode(body=body, returns=returns):

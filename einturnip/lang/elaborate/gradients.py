@@ -56,6 +56,8 @@ def derived_by(function: s.FunctionNode) -> frozenset[str]:
                 stack.append(value)
             case s.LoopNode(body=body):
                 stack += body
+            case s.WhileNode(condition=condition, body=body):
+                stack += (condition, *body)
             case s.CallNode(name="grad", arguments=(loss, s.NameNode(name=name))):
                 found.add(name)
                 stack.append(loss)

@@ -1,18 +1,33 @@
-"""Elaborates loops: the body is typed once; names that it rebinds are carried between iterations."""
+"""Elaborates loops: the body is typed once; names that it rebinds are carried between iterations.
+
+The condition of a ``while`` is carried too: it is elaborated for the values before the loop, and at the end of the body
+again, for those that the next iteration begins with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from einturnip.core.diagnostics import Diagnostic
-from einturnip.ir.dtypes import I64, DType
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
-from einturnip.lang.elaborate.labels import MAX_DEPTH, too_deep
+from einturnip.lang.elaborate.labels import MAX_DEPTH, occurrences, too_deep
 from einturnip.lang.elaborate.pieces import shaped, whole
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
-from einturnip.lang.program import Carried, Equation, ForLoop, SizeExpr, SizeName, SizeNumber, Strength
+from einturnip.lang.elaborate.targets import define
+from einturnip.lang.program import (
+    CONDITION,
+    Carried,
+    Equation,
+    ForLoop,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
+    SizeNumber,
+    Strength,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +39,134 @@ class _LoopStart:
     strength: Strength
 
 
-def loop(scope: NameScope, node: s.LoopNode) -> None:
+def loop(scope: NameScope, node: s.LoopNode | s.WhileNode) -> None:
     """Elaborate a loop statement; reports errors to ``scope``."""
-    start, stop = (_end(scope, end) for end in (node.start, node.stop))
-    if not _may_count(scope, node) or start is None or stop is None:
+    if isinstance(node, s.WhileNode):
+        start, stop = SizeLiteral(0, node.bound.span), _end(scope, node.bound)
+        if _may_begin(scope, node) and stop is not None:
+            _elaborate(scope, node, "", start, stop, {})
         return
-    draft, variable = scope.draft, f"{scope.path}{node.variable}"
-    size = SizeName(variable, node.variable_span)
-    counter = NamedConstant(size, SizeNumber(size, I64, "number", size.span), size.span, True)
-    starts = {n: _start(scope, n) for n in dict.fromkeys(_targets(node.body)) if _exists(scope, n)}
+    first, stop = (_end(scope, end) for end in (node.start, node.stop))
+    if _may_count(scope, node) and first is not None and stop is not None:
+        size = SizeName(f"{scope.path}{node.variable}", node.variable_span)
+        counter = NamedConstant(size, SizeNumber(size, I64, "number", size.span), size.span, True)
+        _elaborate(scope, node, size.name, first, stop, {node.variable: counter})
+
+
+def _elaborate(
+    scope: NameScope,
+    node: s.LoopNode | s.WhileNode,
+    variable: str,
+    start: SizeExpr,
+    stop: SizeExpr,
+    counter: Mapping[str, NamedConstant],
+) -> None:
+    """Elaborate a loop whose head is right. ``counter``: its variable, if it has one."""
+    draft = scope.draft
+    starts = {n: _start(scope, n) for n in dict.fromkeys(t.name for t in _targets(node.body)) if _exists(scope, n)}
     before = {**scope.tensors, **{n: start.known for n, start in starts.items()}}
     constants = {n: c for n, c in scope.constants.items() if n not in starts}
     gone = dict(scope.gone)
     while True:
         back, problems = draft.attempt(), len(draft.problems)
-        scope.tensors, scope.constants, scope.gone = dict(before), {**constants, node.variable: counter}, dict(gone)
+        scope.tensors, scope.constants, scope.gone = dict(before), {**constants, **counter}, dict(gone)
+        with draft.body() as first:
+            if isinstance(node, s.WhileNode):
+                scope.tensors |= {name: begun.known for name, begun in starts.items()}
+                if (known := _condition(scope, node, before)) is not None:
+                    starts[CONDITION] = _LoopStart(known, BOOL, "strong")
         with draft.body() as body:
             carried = _carry(scope, starts)
+            outer, draft.loop = draft.loop, _place(node)
             scope.block(scope, node.body)
+            draft.loop = outer
             # A name with an error before the loop causes errors inside it, which are not reported again.
             fine = len(draft.problems) == problems and None not in map(scope.tensors.get, starts)
             changes = _changes(scope, starts) if fine else {}
             if fine and not changes:
                 _close(scope, starts)
+                if isinstance(node, s.WhileNode) and len(draft.problems) == problems:
+                    scope.tensors[CONDITION] = _condition(scope, node, before)
         if not changes:
             break
         back()
         for name, (dtype, strength, labels) in changes.items():
             known = shaped(scope, starts[name].known, dtype, strength, labels, f"{scope.path}{name}")
             starts[name] = _LoopStart(known, dtype, strength)
-    local = [n for n in scope.tensors if n not in before]
+    local = [n for n in scope.tensors if n not in before and n != CONDITION]
     ends = _set_last(scope, carried) if fine and len(draft.problems) == problems else None
     scope.constants = constants
-    scope.tensors = {**before, **{n: None if ends is None else KnownNames(ends[n], *_shape(starts[n])) for n in starts}}
-    scope.gone = {**gone, **dict.fromkeys(local, node.span), node.variable: node.variable_span}
+    names = [n for n in starts if n != CONDITION]
+    scope.tensors = {**before, **{n: None if ends is None else KnownNames(ends[n], *_shape(starts[n])) for n in names}}
+    scope.gone = {**gone, **dict.fromkeys(local, node.span), **{n: known.span for n, known in counter.items()}}
     if ends is not None:
-        draft.emit(ForLoop(variable, start, stop, tuple(ends.values()), tuple(body), draft.place or node.span))
+        condition = ends[CONDITION].number if CONDITION in ends else None
+        draft.statements += first
+        place = draft.place or node.span
+        draft.emit(ForLoop(variable, start, stop, tuple(ends.values()), tuple(body), place, condition))
+
+
+# -- conditions
+
+
+def _place(node: s.LoopNode | s.WhileNode) -> Span:
+    """The part of a loop's head that messages show."""
+    return node.condition.span if isinstance(node, s.WhileNode) else node.variable_span
+
+
+def _may_begin(scope: NameScope, node: s.WhileNode) -> bool:
+    """True if a ``while`` is in no other loop."""
+    outer = scope.draft.loop
+    if outer is None:
+        return True
+    help_text = "count the iterations of one of the two: for k in 0 .. n { ... }"
+    scope.conflict("E011", "a 'while' cannot be in another loop", _place(node), outer, "the outer loop", help_text)
+    return False
+
+
+def require_no_states(scope: NameScope) -> None:
+    """Report a ``while`` in a program with states; called after all statements."""
+    states = [known for name, known in scope.tensors.items() if known is not None and scope.is_state(name)]
+    for statement in scope.draft.statements:
+        if states and isinstance(statement, ForLoop) and statement.condition is not None:
+            place, help_text = statement.span, "let the loop count: for k in 0 .. n { ... }"
+            message = "a 'while' cannot be in a program with states"
+            scope.conflict("E011", message, place, states[0].span, "a state", help_text)
+
+
+def _condition(scope: NameScope, node: s.WhileNode, names: Collection[str]) -> KnownNames | None:
+    """Elaborate a condition over tensors of these ``names``; None if it is wrong (reported)."""
+    condition, draft = node.condition, scope.draft
+    text = draft.text(condition.span) or "..."
+    tensors = {name: known for name, known in scope.tensors.items() if name in names}
+    coming = {t.name: t.name_span for t in reversed(list(_targets(node.body))) if t.name not in names}
+    inner = replace(scope, tensors=tensors, constants=dict(scope.constants), coming=coming)
+    names_in_indices = (o.name for o in occurrences(condition) if o.place == "index")
+    if free := [name for name in dict.fromkeys(names_in_indices) if name == "..." or scope.is_label(name)]:
+        shown = ", ".join(name for name in free if name != "...") or "i"
+        message = f"the condition of a 'while' is one value, and this has one for each {shown}"
+        scope.error("E031", message, condition.span, f"aggregate it, as in any[{shown}] ({text})", expected="no labels")
+        return None
+    target = s.Target(CONDITION, None, condition.span, condition.span)
+    place, draft.place = draft.place, draft.place if scope.function else condition.span
+    define(inner, s.Definition((target,), condition, condition.span))
+    draft.place, known = place, inner.tensors[CONDITION]
+    if known is None:
+        return None
+    if known.dtype != BOOL:
+        message = f"the condition of a 'while' is true or false, and this is {known.dtype}"
+        help_text = f"compare it, as in: while {text} > 0"
+        scope.error("E040", message, condition.span, help_text, expected="bool", found=str(known.dtype))
+        return None
+    if known.carried:
+        label = known.carried[0].removeprefix(scope.path)
+        message = f"the condition has a value for each '{label}' of the call, and a loop ends once"
+        scope.error("E031", message, condition.span, "call the function without that label, or aggregate in it")
+        return None
+    return known
+
+
+# -- heads and carried names
 
 
 def _shape(start: _LoopStart) -> tuple[int, tuple[str, ...]]:
@@ -87,13 +194,13 @@ def _may_count(scope: NameScope, node: s.LoopNode) -> bool:
     return False
 
 
-def _targets(body: Sequence[s.Declaration]) -> Iterator[str]:
-    """The names that a body defines."""
+def _targets(body: Sequence[s.Declaration]) -> Iterator[s.Target]:
+    """The left sides that a body defines."""
     for declaration in body:
         match declaration:
             case s.Definition(targets=targets):
-                yield from (target.name for target in targets)
-            case s.LoopNode(body=inner):
+                yield from targets
+            case s.LoopNode(body=inner) | s.WhileNode(body=inner):
                 yield from _targets(inner)
             case _:
                 pass

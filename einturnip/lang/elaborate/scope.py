@@ -99,8 +99,9 @@ class NameScope:
 
     In a function body, ``function`` is its name, ``path`` the prefix of its tensors' names, ``dims`` are replaced by
     their definitions, and ``ambient`` are the labels that its scalars carry, with their sizes. Functions of an order
-    below ``limit`` are visible. ``gone`` are names local to a finished loop, with its place. ``outside`` is the
-    program, which a function does not see. ``block`` elaborates the statements of a body.
+    below ``limit`` are visible. ``gone`` are names local to a finished loop, with its place, and ``coming`` those local
+    to the loop whose condition is elaborated. ``outside`` is the program, which a function does not see. ``block``
+    elaborates the statements of a body.
     """
 
     draft: ProgramDraft
@@ -111,6 +112,7 @@ class NameScope:
     constants: dict[str, NamedConstant] = field(default_factory=dict)
     broken_dims: set[str] = field(default_factory=set)
     gone: dict[str, Span] = field(default_factory=dict)
+    coming: dict[str, Span] = field(default_factory=dict)
     ambient: dict[str, SizeExpr] = field(default_factory=dict)
     function: str = ""
     path: str = ""
@@ -148,6 +150,9 @@ class NameScope:
             what = "loop's variable" if counts else "loop's own"
             message = f"'{name}' is the {what}, and not known after it"
             self.conflict(code, message, span, self.gone[name], "the loop", help_text)
+        elif name in self.coming:
+            message = f"'{name}' is defined in the loop, and the condition is tested before"
+            self.conflict(code, message, span, self.coming[name], "defined here", f"define {name} before the loop, too")
         elif name in self.later and self.later[name] > span:
             message = f"'{name}' is used before it is defined"
             self.conflict(code, message, span, self.later[name], "defined here", "move the definition up")

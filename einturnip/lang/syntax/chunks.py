@@ -11,10 +11,10 @@ from einturnip.lang.lexer import CONTINUES, LexToken
 _CLOSER = {"[": "]", "(": ")", "{": "}"}
 _OPENS = frozenset({"_LSQB", "LPAR", "LBRACE"})
 _CLOSES = frozenset({"RSQB", "RPAR", "RBRACE"})
-_HEADS = frozenset({"_FN", "_FOR"})
+_HEADS = frozenset({"_FN", "_FOR", "_WHILE"})
 OUTSIDE = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_IMPORT", "_FN", "_STATE"})
 """Token types that begin a statement outside of blocks."""
-_STARTS = OUTSIDE | {"_FOR", "_RETURN", "AT"}
+_STARTS = OUTSIDE | {"_FOR", "_WHILE", "_RETURN", "AT"}
 MAX_BLOCK_DEPTH = 50
 
 

@@ -48,7 +48,7 @@ def _misplaced(
         return Diagnostic("E011", message, first.span, help="move it before or after the block")
     if first.type != "_RETURN":
         return None
-    if head is not None and head.type == "_FOR":
+    if head is not None and head.type in ("_FOR", "_WHILE"):
         message = "'return' is not allowed in a loop"
         return Diagnostic("E011", message, first.span, help="end the block of the function with it")
     if head is None and not _after_lost_head(chunks, position):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from einturnip.ir.dtypes import DTYPES
 from einturnip.lang.lexer import OPERATORS, LexToken
 
-_KEYWORDS = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_STATE", "_IMPORT", "_FN", "_FOR", "_IN", "_RETURN"})
+_KEYWORDS = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_STATE", "_IMPORT", "_FN", "_FOR", "_IN", "_WHILE", "_RETURN"})
 _BEFORE_OPERAND = OPERATORS | _KEYWORDS | {"_EQUAL", "_ARROW", "_COMMA", "_QUESTION", "COLON", "_LSQB", "LPAR"}
 _IN_INDEX = frozenset({"+", "-", "*"})
 # Priority of breaking a line after an operator: the weakest-binding operator is broken first.

@@ -184,6 +184,14 @@ class TreeBuilder:
         span = variable.span.to(block.end)
         return [s.LoopNode(variable.text, start, stop, block.body, variable.span, span)]
 
+    def while_loop(self, c: Children) -> list[s.WhileNode]:
+        condition, at, most, bound, block = c
+        if (at.text, most.text) != ("at", "most"):
+            span = at.span.to(most.span)
+            message = f"unexpected '{at.text} {most.text}': the bound of a 'while' is written 'at most'"
+            raise TreeError(Diagnostic("E003", message, span, help="write at most", edits=(Edit(span, "at most"),)))
+        return [s.WhileNode(condition, bound, block.body, condition.span.to(block.end))]
+
     # -- indices
 
     def slice(self, c: Children) -> s.SliceIndex:

@@ -102,6 +102,20 @@ class SiteReport:
 
 
 @dataclass(frozen=True, slots=True)
+class WhileReport:
+    """How a ``while`` ended: after ``iterations`` of its ``bound``.
+
+    ``reached_bound``: the bound ended it, and its condition still held.
+    """
+
+    line: int
+    statement: str
+    iterations: int
+    bound: int
+    reached_bound: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """The measurements of one run.
 
@@ -110,7 +124,8 @@ class RunReport:
     uses). ``carried``: seconds that compute workers spent on transfers, which occupy a core as a kernel does.
     ``memory_exceeded_nbytes``: by how much a process of the command line exceeded ``memory_nbytes``.
     ``link_bytes``: bytes that loads and stores moved, counted by the transfers themselves. ``events``: the dispatcher's
-    decisions, ``op`` for a launch and ``~op`` for an end; empty where a run had no dispatcher.
+    decisions, ``op`` for a launch and ``~op`` for an end; empty where a run had no dispatcher. ``loops``: one entry for
+    each ``while``.
     """
 
     wall_seconds: float
@@ -133,6 +148,7 @@ class RunReport:
     events: Sequence[int] = field(default=(), repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     sites: tuple[SiteReport, ...] = ()
+    loops: tuple[WhileReport, ...] = ()
 
     def of_sites(self, sites: tuple[SiteReport, ...], memory: int | None, workers: int) -> RunReport:
         """Return the report of a run on workers, whose peak is that of the fullest one.
