@@ -10,7 +10,7 @@ from types import MappingProxyType
 from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import CapacityError
 from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.resident import reserved, resident_nbytes
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
@@ -111,15 +111,17 @@ class HeldValues:
     def _planned(
         self, graph: EinGraph, sources: Mapping[str, Source], options: Options, targets: Mapping[str, str], results: int
     ) -> tuple[PlannedProgram, Options]:
-        if options.memory is not None:  # values in memory are resident already, and so counted by the planner
+        if options.memory is not None:
             if results >= options.memory:
-                raise CapacityError(f"a step's results take {format_size(results)}, all that the run may", results)
+                raise CapacityError(f"a step's results take {format_size(results)}, which is the whole limit", results)
             options = replace(options, memory=options.memory - results, base_nbytes=options.base_nbytes + results)
         held = {name: storage.read for name, storage in self.storages.items()}
         outputs = dict(graph.outputs)
-        return make_plan(
-            graph, {**sources, **held}, {**targets, **{n: n for n in held if n in outputs}}, options
-        ), options
+        with reserved(self.nbytes() if self._lazy else 0):  # otherwise they are resident already
+            planned = make_plan(
+                graph, {**sources, **held}, {**targets, **{n: n for n in held if n in outputs}}, options
+            )
+        return planned, options
 
     def _moved_to_files(self, error: CapacityError, options: Options) -> bool:
         """Move values to files, the largest first, until a plan may fit; False if none is left in memory."""

@@ -112,6 +112,8 @@ class StepPlan:
         changed_inputs = {n for n, array in self._zero_copy_inputs.items() if not _is_same_memory(array, inputs[n])}
         if self._inline_run is None or n_compiled != self._n_compiled or changed_inputs:
             self._copied_inputs |= changed_inputs
+            if self._inline_run is not None:  # its last report may keep it, with an arena of its own
+                self._inline_run.forget_arena()
             zero_copy_sources = [
                 s if _is_large(a) and n not in self._copied_inputs else None
                 for n, (s, a) in enumerate(zip(sources, inputs, strict=True))

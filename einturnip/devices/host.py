@@ -106,9 +106,12 @@ class HostArena:
             touched += int(np.count_nonzero(resident & 1)) * page
         return touched
 
-    def forget(self) -> None:
-        """Drop the contents. The system takes pages when it needs memory; pages that remain are used again."""
-        self._map.madvise(getattr(mmap, "MADV_FREE", mmap.MADV_DONTNEED))
+    def forget(self, at_once: bool = False) -> None:
+        """Drop the contents. The system takes pages when it needs memory; pages that remain are used again.
+
+        ``at_once``: it takes them now, so that they no longer count as memory of the process.
+        """
+        self._map.madvise(mmap.MADV_DONTNEED if at_once else getattr(mmap, "MADV_FREE", mmap.MADV_DONTNEED))
 
     def close(self) -> None:
         """Release the memory, or if arrays over it exist, as soon as the last of them is deleted."""

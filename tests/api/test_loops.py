@@ -151,6 +151,23 @@ def test_the_command_keeps_its_memory(tmp_path: Path) -> None:
     assert report["ops"]["kernel"] >= 600 and report["statements"]
 
 
+@pytest.mark.parametrize(
+    ("n", "T", "memory"), [(600, 100, 76 << 20), pytest.param(900, 100, 102 << 20, marks=pytest.mark.slow)]
+)
+def test_the_memory_of_carried_values_counts(n: int, T: int, memory: int, tmp_path: Path) -> None:
+    """Matrices that a loop carries take a large part of the limit, before and after they are first written."""
+    text = (
+        f"input A : f64[n, n]\nX[i, j] = A[i, j]\nfor t in 0 .. {T} {{\n  Y[i, k] = sum[j] X[i, j] * A[j, k]\n"
+        "  Z[i, k] = sum[j] Y[i, j] * A[j, k]\n  X[i, k] = sum[j] Z[i, j] * X[j, k]\n}\noutput X\n"
+    )  # A is its own inverse
+    (tmp_path / "p.ein").write_text(text)
+    np.save(tmp_path / "A.npy", np.eye(n)[::-1])
+    found = measured(tmp_path, memory, "-i", "A=A.npy", "-o", "X=X.npy")
+    assert found.code == 0, found.error
+    assert found.peak <= memory
+    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), np.eye(n))
+
+
 def test_the_command_checks_a_loop_of_any_length(tmp_path: Path) -> None:
     (tmp_path / "p.ein").write_text(RECURRENCE)
     code, out, err = finished("check", "p.ein", "--dim", "n=5", "--dim", "T=1000000", cwd=tmp_path)

@@ -226,6 +226,10 @@ class PreparedRun:
             for k, flags in ({0: found} if isinstance(found, int) else found).items():
                 self._prepared.record(self._rows[row][k], flags)
 
+    def forget_arena(self) -> None:
+        """Return the pages of the arena to the system; between runs they hold nothing that is needed."""
+        self._prepared.arena.forget(at_once=True)
+
     def report(self, result: RunResult) -> tuple[NumericEvents, RunTrace]:
         """Return the numeric events of a run, and its trace.
 
