@@ -12,7 +12,7 @@ import numpy as np
 
 from einturnip.api import plan_cache
 from einturnip.api.active_runs import undisturbed
-from einturnip.api.call_settings import Settings, Target
+from einturnip.api.call_settings import DASK, Settings, Target
 from einturnip.api.inputs import check_names, close_all, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import CachedPlan
@@ -60,6 +60,9 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
     given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
     if not isinstance(settings.out, Mapping):
         raise BindError(f'out= is a {type(settings.out).__name__}. help: name each output, out={{"Z": "z.npy"}}')
+    for name, target in settings.out.items():
+        if isinstance(target, str) and target == DASK:
+            raise BindError(f"output {name}: blocks stay on workers, and there are none. help: client=Client(...)")
     typed, sizes = sized.program, sized.sizes
     outputs = [*(output.name for output in typed.outputs), *(state.name for state in typed.states)]
     check_names("output", settings.out, dict.fromkeys(outputs))

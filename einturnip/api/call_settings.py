@@ -19,6 +19,9 @@ from einturnip.storage.types import Array
 Size = str | int
 Target = str | os.PathLike[str] | Array
 
+DASK = "dask"
+"""The target of an output that becomes a Dask array, whose blocks stay on the workers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

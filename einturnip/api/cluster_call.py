@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from einturnip.api.call_planning import SizedProgram
-from einturnip.api.call_settings import Settings
+from einturnip.api.call_settings import DASK, Settings
 from einturnip.api.inputs import check_names, close_all, open_inputs, require_output
 from einturnip.api.jobs import Job, complete, needs_data, plan_job
 from einturnip.api.results import File, Result
@@ -57,8 +57,10 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
     try:
         graph = bind(with_states, sources, sizes)
         every = complete(graph, sources, initial_state(with_states, needs_data))
-        targets = with_arrays(graph, sized.targets(with_states, settings.out))
-        return plan_job(graph, every, targets, options, client)
+        asked = sized.targets(with_states, settings.out)
+        kept = frozenset(name for name, target in asked.items() if isinstance(target, str) and target == DASK)
+        targets = with_arrays(graph, {name: None if name in kept else t for name, t in asked.items()}, kept)
+        return plan_job(graph, every, targets, options, client, kept)
     except BaseException:
         close_all(sources.values())
         raise

@@ -57,7 +57,8 @@ def einsum(
     order unless ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs,
     always in the order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a
     contraction although it takes longer than a week, or makes a tensor larger than memory and disk together.
-    ``client``: a Dask client whose workers run the contraction, each within ``memory``.
+    ``client``: a Dask client whose workers run the contraction, each within ``memory``; ``out="dask"`` then returns a
+    ``dask.array`` whose blocks stay on the workers.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a

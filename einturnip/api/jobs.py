@@ -178,8 +178,11 @@ def plan_job(
     targets: Mapping[str, str | Array | None],
     options: Options,
     client: Any = None,
+    kept: frozenset[str] = frozenset(),
 ) -> Job:
     """Plan a bound program, for the workers of a Dask client if there is one.
+
+    ``kept``: outputs whose blocks stay on the workers.
 
     Raises:
         CapacityError: it does not fit; the error states the minimum budget.
@@ -188,7 +191,7 @@ def plan_job(
         from einturnip.cluster.coordinator import plan_on_workers
 
         files = {name: target for name, target in targets.items() if isinstance(target, str)}
-        on_workers = plan_on_workers(client, graph, sources, files, options)
+        on_workers = plan_on_workers(client, graph, sources, files, options, kept)
         return Job(graph, on_workers.plan.planned, sources, targets, options, on_workers)
     if "EINTURNIP_DUMP" not in os.environ:
         return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)

@@ -133,7 +133,8 @@ class Program:
         workers. ``force=True`` runs a program although it takes longer than a week, or makes a tensor larger than
         memory and disk together. ``data`` takes inputs whose names are parameters of this call, such as ``memory``;
         ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
-        files that it names. ``client``: a Dask client whose workers run the program, each within ``memory``.
+        files that it names. ``client``: a Dask client whose workers run the program, each within ``memory``; the target
+        ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on the workers.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.

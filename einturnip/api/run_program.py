@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -71,17 +71,21 @@ def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, sto
 
 
 def run_on_cluster(job: Job, progress: Callable[[Progress], None] | None) -> Result:
-    """Run a job, whose outputs all have a target, on the workers of its cluster."""
+    """Run a job on the workers of its cluster; each output has a target, or its blocks stay there."""
     report, _ = job.run(progress)
-    return _result(job.planned, {name: t for name, t in job.targets.items() if t is not None}, report)
+    assert job.on_workers is not None
+    values = _values({name: t for name, t in job.targets.items() if t is not None}) | job.on_workers.arrays
+    return Result(values, lambda: report, analysis(job.planned, lambda: report))
 
 
-def with_arrays(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> dict[str, str | Array]:
-    """Return the targets of all outputs, with new arrays for those without one."""
+def with_arrays(
+    graph: EinGraph, targets: Mapping[str, str | Array | None], kept: Collection[str] = ()
+) -> dict[str, str | Array]:
+    """Return the targets of all outputs but those kept elsewhere, with new arrays for those without one."""
     require_apart(targets)
     found = {name: target for name, target in targets.items() if target is not None}
     for name, number in graph.outputs:
-        if name not in found:
+        if name not in found and name not in kept:
             found[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
     return found
 

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
 import numpy as np
 
+from einturnip.cluster.dask_arrays import ChunkPlaces, chunk_places, kept_grids, locate
 from einturnip.cluster.planning import PARTS, THREADS, SitesPlan, plan_on
 from einturnip.cluster.site_task import describe, run_site
 from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
@@ -51,17 +52,23 @@ def plan_on_workers(
     sources: Mapping[str, Source],
     targets: Mapping[str, str],
     options: Options,
+    kept: frozenset[str] = frozenset(),
 ) -> OnWorkers:
     """Plan a program for the workers of a cluster; see ``planning.plan_on``."""
-    return OnWorkers(client, plan_on(workers_of(client), graph, sources, targets, options))
+    locate(client, sources, options.memory, lambda: workers_of(client))
+    return OnWorkers(client, plan_on(workers_of(client), graph, sources, targets, options, kept))
 
 
 @dataclass(frozen=True, slots=True)
 class OnWorkers:
-    """A plan, and the client whose workers run it."""
+    """A plan, and the client whose workers run it.
+
+    ``arrays``: the outputs that stayed on the workers in the last run, as Dask arrays.
+    """
 
     client: Any
     plan: SitesPlan
+    arrays: dict[str, Any] = field(default_factory=dict)
 
     def execute(
         self,
@@ -86,8 +93,9 @@ class OnWorkers:
         events = _events(plan, results, sources, sinks)
         for sink in sinks.values():
             sink.commit()
+        self.arrays.update(run.arrays)
         bound = run_lower_bound(planned, sources, sinks)
-        return _report(plan, results, events, bound, seconds, options.arena is None)
+        return _report(plan, results, events, bound, seconds, options.arena is None, run.chunks)
 
 
 def _events(
@@ -123,7 +131,7 @@ class _ClusterRun:
         self.run, self.token = secrets.token_hex(8), secrets.token_hex(16)
         graph = plan.planned.graph
         inputs, outputs = input_places(graph, sources), output_places(sinks, plan.output_chunks)
-        self.more = {
+        self.more: dict[str, Any] = {
             "inputs": inputs,
             "outputs": outputs,
             "spill": options.spill,
@@ -132,9 +140,13 @@ class _ClusterRun:
             "compiled": plan.planned.machine.compiled,
             "bounded": options.arena is None,
         }
+        addresses = [worker.address for worker in plan.workers]
+        self.chunks = chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
+        self.kept = kept_grids(plan.parts, graph, plan.kept)
+        self.arrays: dict[str, Any] = {}
         self._device = plan.planned.memgraph.op_devices()
         names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
-        self._held = {name for name in names if inputs[name] == HELD}
+        self._held = {name for name in names if inputs.get(name) == HELD}
 
     def results(
         self, progress: Callable[[Progress], None] | None, stop: threading.Event | None
@@ -148,7 +160,9 @@ class _ClusterRun:
         )
         try:
             lines.submit(run_site)
-            return self._watch(lines, progress, stop)
+            found = self._watch(lines, progress, stop)
+            self._keep(lines, stop)
+            return found
         finally:
             lines.say("stop")
             lines.close()
@@ -243,7 +257,25 @@ class _ClusterRun:
 
     def _part(self, site: int) -> bytes:
         addresses = tuple(worker.address for worker in self.plan.workers)
-        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more)))
+        own = {
+            "inputs": self.more["inputs"] | self.chunks.inputs[site],
+            "outputs": self.more["outputs"] | {name: ("blocks", grid.borders) for name, (grid, _) in self.kept.items()},
+            "served": self.chunks.served[site],
+            "extra": self.plan.extra[site],
+        }
+        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more | own)))
+
+    def _keep(self, lines: Lines, stop: threading.Event | None) -> None:
+        """Make Dask arrays of the blocks that stay on the workers."""
+        for name, (grid, site_of) in self.kept.items():
+            node = self.plan.planned.graph.nodes[dict(self.plan.planned.graph.outputs)[name]]
+            blocks = lines.blocks(name, list(grid.indices()), site_of)
+            while not blocks.is_complete(TICK_SECONDS):
+                if stop is not None and stop.is_set():
+                    raise Interrupted("interrupted")
+                for site in lines.missing():
+                    raise self._lost(site)
+            self.arrays[name] = blocks.array(grid.extents, node.dtype.numpy)
 
     def _tile(self, number: int) -> Array:
         """Return the tile of a held input that an op reads."""
@@ -273,6 +305,7 @@ def _report(
     bound: dict[str, int],
     seconds: float,
     bounded: bool,
+    chunks: ChunkPlaces,
 ) -> RunReport:
     trace = RunTrace(len(plan.planned.memgraph))
     trace.seconds = seconds
@@ -300,7 +333,7 @@ def _report(
                 arena_peak_nbytes=part.graph.peak_nbytes,
                 compute_seconds=result["busy"].get(int(Lane.COMPUTE), 0.0),
                 received_nbytes=dict(sorted(result["received"].items())),
-                planned_nbytes=part.moved_nbytes(Role.RECEIVE),
+                planned_nbytes=_added(part.moved_nbytes(Role.RECEIVE), chunks.planned[site]),
                 spilled_nbytes=part.spilled_nbytes(),
                 waited_seconds=result["waited"],
             )
@@ -308,3 +341,7 @@ def _report(
     planned = plan.planned
     found = report_of(planned, events, moved, trace, None, bound)
     return found.of_sites(tuple(sites), plan.memory if bounded else None, THREADS * len(sites))
+
+
+def _added(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
+    return {site: a.get(site, 0) + b.get(site, 0) for site in sorted({*a, *b})}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from einturnip.cluster.dask_arrays import extra_nbytes
 from einturnip.cluster.tensors import HeldTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import CapacityError
@@ -52,13 +53,16 @@ _SITES = _Sites()
 class SitesPlan:
     """A plan for workers.
 
-    ``memory``: bytes that each worker's process may take. ``parts``: of each worker.
+    ``memory``: bytes that each worker's process may take. ``parts``: of each worker. ``kept``: outputs whose blocks
+    stay on the workers; ``extra``: bytes that Dask arrays take in each worker.
     """
 
     planned: PlannedProgram
     workers: tuple[Worker, ...]
     memory: int
     parts: tuple[SitePart, ...]
+    kept: frozenset[str]
+    extra: tuple[int, ...]
 
     @cached_property
     def output_chunks(self) -> dict[str, tuple[int, ...]]:
@@ -88,16 +92,17 @@ def plan_on(
     sources: Mapping[str, Source],
     targets: Mapping[str, str],
     options: Options,
+    kept: frozenset[str] = frozenset(),
 ) -> SitesPlan:
     """Plan a program for workers.
 
     ``options.memory``: limit of each worker's process; ``options.arena``: of its arena, instead.
-    ``targets``: files of the outputs that are written.
+    ``targets``: files of the outputs that are written; ``kept``: outputs whose blocks stay on the workers.
 
     Raises:
         CapacityError: it does not fit; names the worker.
     """
-    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options)
+    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept)
     memory = options.memory or default_memory(workers)
     if options.arena is not None:
         return search.at(options.arena, memory)[0]
@@ -140,7 +145,9 @@ class _Search:
         sources: Mapping[str, Source],
         targets: Mapping[str, str],
         options: Options,
+        kept: frozenset[str],
     ) -> None:
+        self.kept = kept
         self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
         self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
         self.fullest = max(workers, key=lambda w: w.resident)
@@ -157,9 +164,11 @@ class _Search:
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
         parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))
-        needs = [required_nbytes(w.resident, p, self.sources) for w, p in zip(self.workers, parts, strict=True)]
+        extra = extra_nbytes(parts, planned.graph, self.sources, self.kept)
+        each = zip(self.workers, parts, extra, strict=True)
+        needs = [required_nbytes(w.resident, p, self.sources) + nbytes for w, p, nbytes in each]
         self.fullest = self.workers[needs.index(max(needs))]
-        return SitesPlan(planned, self.workers, memory, parts), max(needs)
+        return SitesPlan(planned, self.workers, memory, parts, self.kept, extra), max(needs)
 
     def enough(self, least: int | None, memory: int) -> int:
         """Return memory in which a plan is known to fit, more than ``memory``. ``least``: what one plan needs."""

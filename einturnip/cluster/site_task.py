@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+from einturnip.cluster.dask_arrays import BlockSink, open_chunks, pieces_of
 from einturnip.cluster.planning import PARTS, THREADS, window_nbytes
 from einturnip.cluster.tensors import HeldSink, HeldTensor, input_tier, open_place, open_sink_place, tile_numbers
 from einturnip.cluster.workers import versions
@@ -31,7 +33,9 @@ from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.sites.part import SitePart
 from einturnip.sites.process_run import SiteEngine, SiteSchedule, run_part
 from einturnip.sites.wires.dask import Address, DaskWire, Line, PeerLost, RunMail, WorkerMail, sent_ops
+from einturnip.sites.wires.dask_chunks import Index, PeerChunks
 from einturnip.sites.wires.dask_cluster import this_worker
+from einturnip.storage.chunks.chunk_grid import ChunkGrid
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.types import Array, Sink, Source
@@ -52,23 +56,25 @@ def describe(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def run_site(run: str, token: str, coordinator: str, site: int) -> None:
-    """Take part in a run; errors go to its coordinator."""
+def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[str, Index], Array]:
+    """Take part in a run; errors go to its coordinator. Returns the blocks of outputs that stay here."""
     worker = this_worker()
     try:
         line = Line(worker, coordinator, run, token, site)
     except Interrupted:  # another site has ended the run
-        return
+        return {}
     try:
         _reset_peak()
-        result = _Site(worker, line, run, token).run()
+        result, blocks = _Site(worker, line, run, token).run()
         line.say("done", result=b"".join(PARTS.to_bytes(result)))
+        return blocks
     except BaseException as error:
         with suppress(Exception):
             line.say("failed", kind=type(error).__name__, text=str(error), lost=isinstance(error, PeerLost))
+        return {}
     finally:
         line.close()
-        WorkerMail.of(worker).runs.pop(run, None)
+        WorkerMail.of(worker).site_ended(run)
 
 
 class _Site:
@@ -81,9 +87,11 @@ class _Site:
         self.address = Address(run, token, line.site, addresses)
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
+        self.chunks = PeerChunks(worker, self.address, self.mail)
+        self.chunks.serve(pieces_of(self.more["served"]))
 
-    def run(self) -> dict[str, Any]:
-        """Run the part and return its measurements."""
+    def run(self) -> tuple[dict[str, Any], dict[tuple[str, Index], Array]]:
+        """Run the part; return its measurements, and the blocks of outputs that stay here."""
         graph, more = self.part.graph, self.more
         sources, sinks = self._sources(), self._sinks()
         host = RunResources(graph, slots(THREADS), policy("fixed"), more["spill"], more["spill_limit"])
@@ -112,7 +120,9 @@ class _Site:
             for sink in sinks.values():
                 sink.commit()
             summaries = {name: s.parts() for name, s in sinks.items() if isinstance(s, SummarySink)}
-            return self._result(trace, executor, engine, wire) | {"summaries": summaries}
+            kept = [sink.blocks for sink in sinks.values() if isinstance(sink, BlockSink)]
+            blocks = {key: block for of_sink in kept for key, block in of_sink.items()}
+            return self._result(trace, executor, engine, wire) | {"summaries": summaries}, blocks
         finally:
             host.close()
             for source in sources.values():
@@ -125,7 +135,9 @@ class _Site:
         for node in self.graph.nodes:
             if isinstance(node, InputNode):
                 place = self.more["inputs"][node.name]
-                source = open_place(place, node.name, node.shape, node.dtype)
+                source = open_chunks(place, node.name, node.dtype, self.chunks.fetch) or open_place(
+                    place, node.name, node.shape, node.dtype
+                )
                 if isinstance(source, HeldTensor):
                     source.connected(self.line.get, tiles.get(input_tier(self.graph, node.name), {}))
                 found[node.name] = source
@@ -136,7 +148,11 @@ class _Site:
         first = 2 + len(self.graph.nodes)
         for output, (name, number) in enumerate(self.graph.outputs):
             node = self.graph.nodes[number]
-            sink = open_sink_place(self.more["outputs"][name], name, node.shape, node.dtype)
+            place = self.more["outputs"][name]
+            if place[0] == "blocks":
+                found[name] = BlockSink(name, node.shape, node.dtype, ChunkGrid(place[1]))
+                continue
+            sink = open_sink_place(place, name, node.shape, node.dtype)
             if isinstance(sink, HeldSink):
                 sink.connected(self.line.get, tiles.get(first + output, {}))
                 object.__setattr__(sink, "offered", self.offered)
@@ -153,6 +169,7 @@ class _Site:
 
     def _require_memory(self, sources: Mapping[str, Source]) -> None:
         excess = excess_nbytes(self.part.graph, self.memory, THREADS) + window_nbytes(self.part, sources)
+        excess += self.more["extra"]
         if self.more["bounded"] and excess > 0:
             raise CapacityError(
                 f"its part does not fit in {format_size(self.memory)}; it needs "
@@ -177,7 +194,7 @@ class _Site:
             "stalls": trace.stalls,
             "times": (trace.timeline.begin, trace.timeline.end),
             "moved": dict(executor.moved),
-            "received": dict(wire.received),
+            "received": dict(Counter(wire.received) + Counter(self.chunks.received)),
             "waited": dict(engine.waited),
             "events": executor.events.found(),
         }

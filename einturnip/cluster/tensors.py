@@ -14,6 +14,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.memgraph.types import FILES, Lane, MemGraph, Op, OpKind
 from einturnip.sites.part import SitePart
 from einturnip.storage.arrays import ArraySource
+from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.open import open_source
@@ -78,11 +79,13 @@ def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
 def _is_held(source: Source) -> bool:
     if isinstance(source, RandomSource):
         return False
+    if isinstance(source, DaskSource):
+        return source.place is None
     return isinstance(source, ArraySource) or not os.path.exists(source.name.partition("::")[0])
 
 
 def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:
-    """Return the place of each input."""
+    """Return the place of each input, but not of Dask arrays that workers read themselves."""
     found = dict[str, Place]()
     for node in graph.nodes:
         if isinstance(node, InputNode):
@@ -91,7 +94,7 @@ def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Pl
                 found[node.name] = ("random", source.seed)
             elif _is_held(source):
                 found[node.name] = HELD
-            else:
+            elif not isinstance(source, DaskSource):  # see chunk_places
                 path, separator, key = source.name.partition("::")
                 path = os.path.abspath(path)
                 found[node.name] = ("file", path + separator + key, *_version(path))

@@ -23,7 +23,7 @@ class DaskSource(GridSource):
     ``place``: where workers of a cluster find its chunks instead; None if this process sends them.
     """
 
-    place: tuple[Any, ...] | None = None
+    place: Any = None
 
     def __init__(self, name: str, array: Any) -> None:
         """Check the array.
@@ -50,6 +50,10 @@ class DaskSource(GridSource):
         self.array = array
         self.compute: Callable[[Any], Any] = _computed
         super().__init__(name, ChunkGrid.of_extents(array.chunks), dtype, self._computed, CHUNK_COPIES)
+
+    def read_in_parts(self) -> None:
+        """Record that a part of a chunk is read without the rest of it."""
+        self.held_nbytes, self.whole_chunks = 0, False
 
     def _computed(self, index: Index) -> Array:
         try:

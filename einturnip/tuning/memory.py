@@ -92,6 +92,13 @@ CLUSTER_START_SECONDS = 60
 """[seconds] Workers of a cluster that the command starts are there within this time. Chosen."""
 SITE_SHRINK = 0.97
 """[share] Part of the arena that fits by proportion which the next plan gets, since tiles change by steps. Chosen."""
+GRAPH_NBYTES = 1 << 20
+"""[bytes] Tasks of a Dask array up to this size are sent to workers, whatever the array's size. Chosen."""
+GRAPH_SHARE = 1 / 8
+"""[share] Tasks above this part of the array's bytes contain its data, which the client sends by tile. Chosen."""
+SHARED_TASKS = 3
+"""[times] If computing each chunk of a Dask array by itself runs more tasks than this times those of the array, the
+chunks have tasks in common, and Dask computes them all first. Chosen."""
 JOIN_SECONDS = 30
 """[seconds] A worker that has not begun its task within this time is busy. Chosen."""
 END_SECONDS = 5

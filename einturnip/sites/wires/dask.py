@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -45,7 +45,8 @@ Report = Callable[[Arrivals], None]
 class RunMail:
     """Messages for one run at one worker, also before the run begins there.
 
-    ``values``: returns the bytes of a number of the plan; ``post``: receives the reports.
+    ``values``: returns the bytes of a number of the plan; ``post``: receives the reports. ``pieces``: by number, parts
+    of chunks of Dask arrays that are in this worker's memory; other sites read them.
     """
 
     def __init__(self, token: str) -> None:
@@ -57,7 +58,8 @@ class RunMail:
         self._lock = threading.Lock()
         # Values that are on their way from here, which may be copies, count in the account of memory.
         self.window = asyncio.Semaphore(RECEIVE_WINDOW)
-        self.leaving: set[int] = set()
+        self.leaving = Counter[int]()
+        self.pieces: dict[int, Callable[[], Array]] = {}
         self.opening: asyncio.Future[Any] | None = None
 
     def close(self) -> None:
@@ -73,6 +75,17 @@ class RunMail:
                 post(report)
             self._post = post
 
+    def arrived_at_peer(self, number: int) -> None:
+        """Make room in the window for another value."""
+        if self.leaving[number]:
+            self.leaving[number] -= 1
+            self.window.release()
+
+    def detach(self) -> None:
+        """Serve only pieces from now on."""
+        with self._lock:
+            self._values, self._post, self._early = None, _unread, []
+
     def arrived(self, report: Report) -> None:
         """Deliver a message, or keep it until the run begins."""
         with self._lock:
@@ -82,10 +95,16 @@ class RunMail:
                 self._post(report)
 
     def value(self, number: int) -> Array:
-        """Return the bytes of a value that this site has offered."""
+        """Return the bytes of a value that this site has offered, or of a piece."""
+        if number in self.pieces:
+            return self.pieces[number]()
         if self._values is None:
             raise RunError("a value was requested before the run began")
         return self._values(number)
+
+
+def _unread(report: Report) -> None:
+    """Drop a message for a run that has ended."""
 
 
 class WorkerMail:
@@ -103,6 +122,17 @@ class WorkerMail:
         found: WorkerMail = worker.extensions.get(EXTENSION) or worker.extensions.setdefault(EXTENSION, cls(worker))
         return found
 
+    def site_ended(self, run: str) -> None:
+        """Forget a run whose task here has ended.
+
+        If other sites may still read pieces of chunks from here, ``close_mail`` ends it.
+        """
+        mail = self.runs.get(run)
+        if mail is not None and mail.pieces:
+            mail.detach()
+        else:
+            self.runs.pop(run, None)
+
     async def notify(self, run: str, token: str, value: int) -> str:
         """Handle the offer of a value."""
         mail = self._mail(run, token)
@@ -112,18 +142,21 @@ class WorkerMail:
     async def get(self, run: str, token: str, value: int) -> dict[str, Any]:
         """Return the bytes of a value, of at most RECEIVE_WINDOW values at once."""
         mail = self._mail(run, token)
-        if value in mail.numbered:  # a tile of an output, which is not, leaves alone
+        if value in mail.numbered or value in mail.pieces:  # a tile of an output, which is neither, leaves alone
             await mail.window.acquire()
-            mail.leaving.add(value)
-        return {"data": to_serialize(as_bytes(np.ascontiguousarray(mail.value(value))))}
+            mail.leaving[value] += 1
+        try:
+            return {"data": to_serialize(as_bytes(np.ascontiguousarray(mail.value(value))))}
+        except BaseException:  # nothing leaves, so nobody acknowledges it
+            mail.arrived_at_peer(value)
+            raise
 
     async def acknowledge(self, run: str, token: str, value: int) -> str:
         """Handle the arrival of a value at another site."""
         mail = self._mail(run, token)
-        if value in mail.leaving:
-            mail.leaving.remove(value)
-            mail.window.release()
-        mail.arrived(lambda site: site.acknowledged(mail.numbered[value]))
+        mail.arrived_at_peer(value)
+        if value not in mail.pieces:
+            mail.arrived(lambda site: site.acknowledged(mail.numbered[value]))
         return "OK"
 
     def _mail(self, run: str, token: str) -> RunMail:

@@ -8,13 +8,13 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster, get_worker, wait
 from distributed.comm import get_address_host
 from distributed.core import Server
 from distributed.protocol import to_serialize
@@ -23,6 +23,7 @@ from distributed.utils import get_ip
 from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunMail, WorkerMail
+from einturnip.sites.wires.dask_chunks import Index
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
 
@@ -136,6 +137,44 @@ def this_worker() -> Any:
     return get_worker()
 
 
+def block_of(blocks: dict[tuple[str, Index], Array], which: tuple[str, Index]) -> Array:
+    """Return one of the blocks that a site's task has returned."""
+    return blocks[which]
+
+
+class KeptBlocks:
+    """The blocks of an output that stay on the workers. ``futures``: of each block."""
+
+    def __init__(self, name: str, futures: Mapping[Index, Any]) -> None:
+        self._name, self._futures = name, futures
+
+    def is_complete(self, seconds: float) -> bool:
+        """Wait until all blocks are there; False if they are not yet.
+
+        Raises:
+            RunError: one is lost.
+        """
+        try:
+            wait([*self._futures.values()], timeout=seconds)
+        except TimeoutError:
+            return False
+        for future in self._futures.values():
+            if future.status != "finished":
+                raise RunError(f"a block of the result is lost: {future.exception()!r}. help: run again")
+        return True
+
+    def array(self, extents: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]) -> Any:
+        """Return the output as a Dask array of blocks with these extents."""
+        from dask.array import Array as DaskArray
+
+        graph = {(self._name, *index): future for index, future in self._futures.items()}
+        return DaskArray(graph, self._name, chunks=extents, dtype=dtype)
+
+
+def _over(*_: Any) -> Any:
+    raise RunError("the run is over")
+
+
 class Lines:
     """The lines to the workers of one run.
 
@@ -163,7 +202,7 @@ class Lines:
         self._server = Server(handlers, connection_args=client.connection_args, needs_workdir=False)
         self.address: str = client.sync(self._listen)
 
-    def submit(self, task: Callable[[str, str, str, int], None]) -> None:
+    def submit(self, task: Callable[[str, str, str, int], Any]) -> None:
         """Submit one task for each site, pinned to its worker."""
         self._futures = [
             self._client.submit(
@@ -190,12 +229,27 @@ class Lines:
             return [site for site, address in enumerate(self._sites) if address not in known]
         return []
 
+    def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> KeptBlocks:
+        """Make each block of an output, which its site's task returns, a value of the cluster, where it is."""
+        array, futures = f"{name}-{self._run}", dict[Index, Any]()
+        for site, (task, address) in enumerate(zip(self._futures, self._sites, strict=True)):
+            mine = [index for index in indices if site_of.get(index, 0) == site]
+            keys = [(array, *index) for index in mine]
+            if mine:
+                blocks = [(name, index) for index in mine]
+                found = self._client.map(block_of, [task] * len(mine), blocks, key=keys, workers=[address], pure=False)
+                futures.update(zip(mine, found, strict=True))
+        return KeptBlocks(array, futures)
+
     def close(self) -> None:
         """End the lines and the tasks."""
         with suppress(OSError, TimeoutError):
             self._client.sync(self._close, callback_timeout=END_SECONDS)
         for future in self._futures:
             future.release()
+        self._futures = []
+        # Dask caches the handlers of servers, and with them this object, but the plan and the data can go.
+        self._parts = self._tile = self._store = self._site_of = _over
 
     async def _listen(self) -> str:
         protocol, _, _ = self._client.scheduler.address.partition("://")
@@ -206,7 +260,9 @@ class Lines:
 
     async def _close(self) -> None:
         try:
-            await self._client.cancel(self._futures, force=True, asynchronous=True)
+            # Tasks that have ended are only released: cancelling one would also end blocks that were taken from it.
+            running = [future for future in self._futures if future.status == "pending"]
+            await self._client.cancel(running, force=True, asynchronous=True)
         finally:
             await self._server.close()
 

@@ -47,8 +47,10 @@ class ChunkedSource:
     """A tensor read by ``decode(region, out)``, which is called for regions within one chunk.
 
     Extents count the bytes of the decoded tensor. ``held_nbytes`` is the maximum memory that reading takes in addition
-    to ``out``; one thread reads at a time.
+    to ``out``; one thread reads at a time. ``whole_chunks``: a chunk is decoded as a whole, whatever is read of it.
     """
+
+    whole_chunks = True
 
     def __init__(
         self,

@@ -1,0 +1,199 @@
+"""Chunks of Dask arrays as the coordinator of a run finds them, and as workers read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask
+import numpy as np
+from dask.core import flatten
+from dask.optimization import cull
+from distributed import Client, Future, futures_of, wait
+from distributed.protocol.pickle import dumps, loads
+
+from einturnip.core.errors import BindError, DeviceError, RunError
+from einturnip.sites.wires.dask import Address, PeerLost, RunMail
+from einturnip.storage.types import Array
+from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS
+
+Index = tuple[int, ...]
+Key = Any
+"""The name of a value in a cluster: a string, or a tuple of a string and numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChunks:
+    """Chunks in the memory of workers. ``holders``: the addresses of the workers that have a chunk."""
+
+    keys: Mapping[Index, Key]
+    holders: Mapping[Index, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTasks:
+    """Tasks of Dask that compute the chunks of an array, each by itself."""
+
+    name: str
+    graph: Mapping[Key, Any]
+
+    def encoded(self, chunks: Iterable[Index]) -> bytes:
+        """Return the tasks that compute some chunks.
+
+        They are functions of the caller, which only pickle carries.
+        """
+        found, _ = cull(self.graph, [(self.name, *index) for index in chunks])
+        data: bytes = dumps(found)
+        return data
+
+    @classmethod
+    def decoded(cls, name: str, data: Any) -> ChunkTasks:
+        """Return the tasks that ``encoded`` has returned, in another process."""
+        return cls(name, loads(bytes(data)))
+
+    def compute(self, index: Index) -> Array:
+        """Compute a chunk in the calling thread."""
+        key = (self.name, *index)
+        tasks, _ = cull(self.graph, [key])
+        return np.asarray(dask.get(tasks, key))
+
+
+def worker_chunks(client: Client, array: Any, name: str) -> WorkerChunks | None:
+    """Return where the chunks of a persisted array are; None for an array of another kind.
+
+    Waits for those that are being computed.
+
+    Raises:
+        RunError: a chunk could not be computed. BindError: the array is in another cluster.
+    """
+    graph, keys = array.__dask_graph__(), _chunk_keys(array)
+    futures = dict[Index, Any]()
+    for index, key in keys.items():
+        value = graph[key]
+        if not isinstance(value, Future):
+            return None
+        futures[index] = value
+    if any(future.client.scheduler.address != client.scheduler.address for future in futures.values()):
+        raise BindError(f"input {name}: its chunks are in another cluster than that of client=")
+    wait([*futures.values()])
+    for index, future in futures.items():
+        if future.status != "finished":
+            raise RunError(f"input {name}: its chunk {list(index)} was not computed: {future.exception()!r}")
+    holders = client.who_has([*futures.values()])
+    return WorkerChunks(
+        {index: future.key for index, future in futures.items()},
+        {index: tuple(holders[future.key]) for index, future in futures.items()},
+    )
+
+
+def is_on_workers(array: Any) -> bool:
+    """Return whether tasks of an array use values in the memory of workers."""
+    return bool(futures_of(array))
+
+
+def chunk_tasks(array: Any) -> ChunkTasks | None:
+    """Return the tasks of an array's chunks; None if the chunks have many tasks in common."""
+    (found,) = dask.optimize(array)
+    graph, keys = dict(found.__dask_graph__()), _chunk_keys(found)
+    tasks = sum(len(cull(graph, [key])[0]) for key in keys.values())
+    return None if tasks > SHARED_TASKS * len(graph) else ChunkTasks(found.name, graph)
+
+
+def can_be_sent(tasks: ChunkTasks, array: Any) -> bool:
+    """Return whether the tasks of an array can travel, and are small: do not contain the array's data."""
+    limit, sent = max(GRAPH_NBYTES, int(GRAPH_SHARE * array.nbytes)), 0
+    for index in _chunk_keys(array):
+        try:
+            sent += len(tasks.encoded([index]))
+        except Exception:  # an open file, a lock: anything that pickle refuses
+            return False
+        if sent > limit:
+            return False
+    return True
+
+
+def persist(client: Client, array: Any) -> Any:
+    """Return the array with its chunks in the memory of workers."""
+    return client.persist(array)
+
+
+def computed_here(block: Any) -> Any:
+    """Compute a block in the calling thread, without the cluster, whose workers are busy during a run."""
+    return block.compute(scheduler="sync")
+
+
+def computed_there(client: Client, block: Any) -> Any:
+    """Compute a block on the cluster, between runs."""
+    return client.compute(block).result()
+
+
+def _chunk_keys(array: Any) -> dict[Index, Key]:
+    return {tuple(int(k) for k in key[1:]): key for key in flatten(array.__dask_keys__())}
+
+
+class PeerChunks:
+    """Reads parts of chunks from the memory of this worker and of others.
+
+    ``received``: bytes by the site that they came from.
+    """
+
+    def __init__(self, worker: Any, address: Address, mail: RunMail) -> None:
+        self._worker, self._address, self._mail = worker, address, mail
+        self.received: dict[int, int] = defaultdict(int)
+
+    def serve(self, pieces: Mapping[int, tuple[Any, ...]]) -> None:
+        """Let other sites read pieces.
+
+        ``pieces``: by number the key of a chunk, a window, and the chunk's shape and dtype. The chunks stay in memory
+        during the run, also if the cluster drops them here since others have them too.
+        """
+        for number, (key, *piece) in pieces.items():
+            chunk = self._worker.data.get(key)
+            self._mail.pieces[number] = partial(_piece, self._worker.address, key, chunk, *piece)
+
+    def fetch(self, number: int, sites: Sequence[int]) -> Array:
+        """Return the elements of a piece, from the first of the sites that has its chunk."""
+        for site in sites[:-1]:
+            with suppress(ChunkGone):
+                return self._fetch(number, site)
+        return self._fetch(number, sites[-1])
+
+    def _fetch(self, number: int, site: int) -> Array:
+        if site == self._address.site:
+            return self._mail.value(number)
+        return asyncio.run_coroutine_threadsafe(self._get(number, site), self._worker.loop.asyncio_loop).result()
+
+    async def _get(self, number: int, site: int) -> Array:
+        to, address = self._address.sites[site], self._address
+        message = {"run": address.run, "token": address.token, "value": number}
+        try:
+            reply = await self._worker.rpc(to).einturnip_get(**message)
+            data = np.frombuffer(reply["data"], np.uint8)
+            await self._worker.rpc(to).einturnip_acknowledge(**message)
+        except OSError as error:
+            raise PeerLost(f"the worker {to} does not answer: {error}") from error
+        self.received[site] += data.nbytes
+        return data
+
+
+class ChunkGone(RunError):
+    """A worker no longer has a chunk: the cluster keeps one copy of each, and may drop others."""
+
+
+def _piece(
+    address: str, key: Key, chunk: Any, within: tuple[slice, ...], shape: Sequence[int], dtype: np.dtype[Any]
+) -> Array:
+    if chunk is None:
+        raise ChunkGone(f"the chunk {key} of a Dask array is no longer on {address}. help: run again")
+    array = np.asarray(chunk)
+    if array.shape != tuple(shape) or array.dtype != dtype:
+        raise DeviceError(
+            f"the chunk {key} of a Dask array is {array.dtype}{list(array.shape)}, and should be {dtype}{list(shape)}"
+        )
+    place: Any = (*within, ...)
+    return np.asarray(array[place])
