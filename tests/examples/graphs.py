@@ -54,7 +54,7 @@ def components(rng: np.random.Generator) -> Example:
     count, label = csgraph.connected_components(graph, directed=False)
     least = np.array([np.flatnonzero(label == k).min() for k in label])
     expected = {"c": least, "sizes": np.bincount(least, minlength=v), "count": np.asarray(count)}
-    return Example({"a": a, "b": b}, expected, {"v": v, "rounds": 4})
+    return Example({"a": a, "b": b}, expected, {"v": v})
 
 
 def spectral(rng: np.random.Generator) -> Example:

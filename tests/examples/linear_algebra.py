@@ -22,6 +22,14 @@ def conjugate_gradient(rng: np.random.Generator) -> Example:
     return Example({"A": A, "b": b}, {"x": x, "residual": residual}, {"steps": 5}, looser=1e3)
 
 
+def dominant_eigenvector(rng: np.random.Generator) -> Example:
+    basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    A = (basis * [3.0, 1, 0.5, -0.5, -1, 0]) @ basis.T
+    begin = rng.normal(size=6)
+    v = basis[:, 0] * np.sign(basis[:, 0] @ begin)
+    return Example({"A": A, "begin": begin}, {"value": np.asarray(3.0), "v": v}, looser=10)
+
+
 def randomized_range(rng: np.random.Generator) -> Example:
     A = rng.normal(size=(7, 3)) @ rng.normal(size=(3, 5)) + 0.01 * rng.normal(size=(7, 5))
     Omega = rng.normal(size=(5, 3))

@@ -122,6 +122,17 @@ def test_hover_in_a_gradient_means_the_tensors_that_it_names(editor):
     assert "g[n, d] : f32" in editor.hover(uri, *at(text, "g[n,d]"))
 
 
+def test_hover_in_the_condition_of_a_loop(editor):
+    text = "input x : f32[n]\ns = max[i] x[i]\nwhile s > 1, at most n {\n  s = s / 2\n}\noutput s\n"
+    uri, diagnostics = editor.open(text)
+    assert not diagnostics
+    assert "s : f32" in editor.hover(uri, *at(text, "s > 1"))
+    assert "tested before each iteration" in editor.hover(uri, *at(text, "while"))
+    assert "dim n" in editor.hover(uri, *at(text, "n {"))
+    assert editor.definition(uri, *at(text, "s > 1")) is not None
+    assert "s" in editor.complete(uri, *at(text, "s / 2"))
+
+
 def test_hover_over_a_name_means_the_version_that_stands_there(editor):
     uri, _ = editor.open(PROGRAM)
     assert "line 8" in editor.hover(uri, *at(PROGRAM, "Y[i,j]"))
