@@ -92,7 +92,8 @@ def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from einturnip.devices.cuda.probe import driver
 
-    on_host = value == "cpu" or (value == "auto" and driver())
+    of_sites = (ctx.params.get("sites") or 1) > 1  # each has the memory, and this process is none of them
+    on_host = not of_sites and (value == "cpu" or (value == "auto" and driver()))
     if on_host and "numpy" not in sys.modules:
         with planning_limit(ctx.params["memory"], MIN_RUN_NBYTES):
             require_room()

@@ -52,6 +52,7 @@ MAX_CHARTED_OPS = 5000
 )
 @click.option(
     "--sites",
+    is_eager=True,
     type=click.IntRange(1, 1024),
     metavar="P",
     help="Plan for P sites that have the given memory each, such as GPUs, instead of for --device.",

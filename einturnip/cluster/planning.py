@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from einturnip.cluster.dask_arrays import extra_nbytes
 from einturnip.cluster.tensors import HeldTensor, planned_sources
@@ -16,6 +17,7 @@ from einturnip.cost.machine import Machine
 from einturnip.devices.cpu import CpuKind
 from einturnip.devices.kind import DeviceChoice, DeviceKind
 from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.arena import largest_working_set
 from einturnip.memgraph.types import FILES, Lane
 from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
 from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
@@ -30,7 +32,14 @@ from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
 from einturnip.storage.types import Source
 from einturnip.taskgraph.types import ValueKind
-from einturnip.tuning.memory import RECEIVE_WINDOW, SITE_ARENA_NBYTES, SITE_NBYTES, SITE_ROUNDS, SITE_SHRINK
+from einturnip.tuning.memory import (
+    RECEIVE_WINDOW,
+    RESIDENT_NOISE_NBYTES,
+    SITE_ARENA_NBYTES,
+    SITE_NBYTES,
+    SITE_ROUNDS,
+    SITE_SHRINK,
+)
 
 PARTS = PlanCodec((*EXPRESSIONS, *GRAPHS, SitePlan, SitePart))
 """Encodes parts, which travel to workers as data."""
@@ -100,36 +109,51 @@ def plan_on(
     ``targets``: files of the outputs that are written; ``kept``: outputs whose blocks stay on the workers.
 
     Raises:
-        CapacityError: it does not fit; names the worker.
+        CapacityError: it does not fit; names the worker, the statement with the largest tiles, and the minimum.
     """
     search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept)
     memory = options.memory or default_memory(workers)
     if options.arena is not None:
-        return search.at(options.arena, memory)[0]
+        return search.at(options.arena, memory).plan
     arena = memory - search.fixed
-    least: int | None = None
     for _ in range(SITE_ROUNDS):
         if arena <= 0:
             break
         try:
-            found, needed = search.at(arena, memory)
+            found = search.at(arena, memory)
         except CapacityError:
             break
-        if needed <= memory:
-            return found
-        least = needed if least is None else min(needed, least)
-        if found.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
+        if found.needed <= memory:
+            return found.plan
+        if found.plan.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
             break
         # Tiles, and with them the receive window and the size of a plan, grow with the arena.
-        arena = int(SITE_SHRINK * arena * (memory - search.fixed) / (needed - search.fixed))
-    needed = search.enough(least, memory)
-    fullest = search.fullest
-    raise CapacityError(
-        f"the program does not fit in {format_size(memory)} of the worker {fullest.name}; "
-        f"{format_size(-(-needed // MIB) * MIB)} are enough (of which {format_size(fullest.resident)} are Python, Dask "
-        "and other libraries)",
-        needed,
-    )
+        arena = int(SITE_SHRINK * arena * (memory - search.fixed) / (found.needed - search.fixed))
+    least = search.least(memory)
+    if least.needed <= memory:
+        return least.plan
+    raise least.refusal()
+
+
+class _Found(NamedTuple):
+    """A plan, the bytes that the fullest worker needs for it, and the site of that worker."""
+
+    plan: SitesPlan
+    needed: int
+    site: int
+
+    def refusal(self) -> CapacityError:
+        """Return the error for workers with less memory than this plan needs."""
+        worker, tasks = self.plan.workers[self.site], self.plan.parts[self.site].graph.taskgraph
+        needed = -(-(self.needed + RESIDENT_NOISE_NBYTES) // MIB) * MIB
+        task, _ = largest_working_set(tasks)
+        node = tasks.decomposition.graph.nodes[tasks.node[task]]
+        return CapacityError(
+            f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} (worker {worker.name}), "
+            f"for the tiles of {node.name} (line {node.line}); the minimum is {format_size(needed)} "
+            f"(of which {format_size(worker.resident)} are Python, Dask and other libraries)",
+            needed,
+        )
 
 
 class _Search:
@@ -150,11 +174,10 @@ class _Search:
         self.kept = kept
         self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
         self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
-        self.fullest = max(workers, key=lambda w: w.resident)
-        self.fixed = self.fullest.resident + overhead_nbytes(0, THREADS, PlanSize(0)) + SITE_NBYTES
+        self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0)) + SITE_NBYTES
 
-    def at(self, arena: int, memory: int) -> tuple[SitesPlan, int]:
-        """Return the plan in an arena, and the bytes that the fullest worker needs for it.
+    def at(self, arena: int, memory: int) -> _Found:
+        """Return the plan in an arena.
 
         Raises:
             CapacityError: there is none; ``needed`` is the minimum arena.
@@ -167,21 +190,37 @@ class _Search:
         extra = extra_nbytes(parts, planned.graph, self.sources, self.kept)
         each = zip(self.workers, parts, extra, strict=True)
         needs = [required_nbytes(w.resident, p, self.sources) + nbytes for w, p, nbytes in each]
-        self.fullest = self.workers[needs.index(max(needs))]
-        return SitesPlan(planned, self.workers, memory, parts, self.kept, extra), max(needs)
+        plan = SitesPlan(planned, self.workers, memory, parts, self.kept, extra)
+        return _Found(plan, max(needs), needs.index(max(needs)))
 
-    def enough(self, least: int | None, memory: int) -> int:
-        """Return memory in which a plan is known to fit, more than ``memory``. ``least``: what one plan needs."""
-        arena = SITE_ARENA_NBYTES
+    def least(self, memory: int) -> _Found:
+        """Return the plan that needs the least memory, of plans in ever smaller arenas.
+
+        Once its tables take more than the arena, they grow by more than the arena shrinks.
+
+        Raises:
+            CapacityError: no plan was found, in an arena of any size.
+        """
+        arena, smallest = SITE_ARENA_NBYTES, 0
+        best: _Found | None = None
+        refused: CapacityError | None = None
         for _ in range(SITE_ROUNDS):
             try:
-                needed = self.at(arena, memory)[1]
+                found = self.at(arena, memory)
             except CapacityError as error:
-                arena = max(2 * arena, error.needed)
-            else:
-                least = min(needed, least or needed)
+                if error.needed <= arena:
+                    raise
+                refused, arena, smallest = error, error.needed, error.needed
+                continue
+            if best is None or found.needed < best.needed:
+                best = found
+            if arena == smallest or found.plan.tables_nbytes > arena:
                 break
-        return max(least or 0, memory + 1)
+            arena = max(arena // 2, smallest)
+        if best is None:
+            assert refused is not None
+            raise refused
+        return best
 
 
 def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]) -> int:

@@ -368,10 +368,15 @@ def _oldest_part(run: list[Segment], size: int) -> tuple[int, list[Segment]]:
 
 def min_capacity(tasks: TaskGraph) -> int:
     """Return the largest working set of a task: operands, result and workspace, each in whole cache lines."""
+    return largest_working_set(tasks)[1]
+
+
+def largest_working_set(tasks: TaskGraph) -> tuple[int, int]:
+    """Return the task with the largest working set, and the bytes of the set; (-1, 0) without tasks."""
     lines = np.maximum(1, -(-tasks.value_nbytes // LINE_NBYTES))
     scratch = -(-tasks.workspace // LINE_NBYTES)
     made = (tasks.kind != TaskKind.STORE) & (tasks.kind != TaskKind.LOAD)
-    most, start, n = 0, 0, len(tasks)
+    task, most, start, n = -1, 0, 0, len(tasks)
     while start < n:
         fit = int(np.searchsorted(tasks.read_ptr, tasks.read_ptr[start] + READS_AT_ONCE, "right")) - 1
         stop = min(max(start + 1, fit), start + ROWS_AT_ONCE, n)
@@ -380,6 +385,8 @@ def min_capacity(tasks: TaskGraph) -> int:
         what = np.concatenate([tasks.read[ends[0] : ends[-1]], tasks.value[start:stop][made[start:stop]]])
         pairs = sorted_distinct(who * np.int64(tasks.n_values) + what)  # what a task reads twice is held once
         held = np.bincount(pairs // tasks.n_values, lines[pairs % tasks.n_values], stop - start)
-        most = max(most, int((held + scratch[start:stop]).max(initial=0)))
+        held += scratch[start:stop]
+        if task < 0 or held.max() > most:
+            task, most = start + int(held.argmax()), int(held.max())
         start = stop
-    return most * LINE_NBYTES
+    return task, most * LINE_NBYTES

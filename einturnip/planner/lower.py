@@ -183,13 +183,15 @@ class PlanLowering:
         )
 
     def _of_statement(self) -> str:
-        """Return the part of a refusal that names the statement with the largest tiles."""
+        """Return the part of a refusal that names the statement with the largest tiles, and its sites."""
         if self._smallest is None or not self.grouped.groups:
             return ""
         tiles = self._smallest.tiles
         group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
         node = self.grouped.graph.nodes[group.node]
-        return f", for the tiles of {node.name} (line {node.line})"
+        of = self.sites.of_node(group.node) if self.sites is not None else ()
+        where = f" on site{'s' * (len(of) > 1)} {', '.join(map(str, of))}" if of else ""
+        return f", for the tiles of {node.name} (line {node.line}){where}"
 
     def _search_ended(self) -> None:
         """Count kernels and modules that the search loaded as resident, since they stay."""

@@ -72,6 +72,10 @@ class Sites:
         site = self._site[node].tolist()
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
 
+    def of_node(self, node: int) -> tuple[int, ...]:
+        """Return the sites that compute calls of a node, in order."""
+        return tuple(np.unique(self._site[node]).tolist())
+
     def combining_trees(self) -> CombiningTrees:
         """Return the choice of trees for one plan, which no other plan changes."""
         return CombiningTrees(self)

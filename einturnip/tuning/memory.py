@@ -84,8 +84,7 @@ Limit: the memory of the list."""
 SITE_NBYTES = 8 << 20
 """[bytes] Memory of a worker besides its part, arena and window: messages, tasks and buffers of Dask. Chosen."""
 SITE_ARENA_NBYTES = 16 << 20
-"""[bytes] Arena of the plan that a refusal offers, if the memory given holds none: plans for less take long to make.
-Chosen."""
+"""[bytes] Largest arena of the plans among which a refusal looks for the one that needs the least memory. Chosen."""
 SITE_ROUNDS = 6
 """[plans] Plans that are made until one fits the memory of all workers. Limit: the search's time."""
 CLUSTER_START_SECONDS = 60

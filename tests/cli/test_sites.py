@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,7 +90,7 @@ def test_too_little_memory_is_refused_with_the_minimum_of_each_site(program: str
     refused = CliRunner().invoke(cli, ["plan", program, *DIMS[:-1], "100", "--sites", "4"])
     assert isinstance(refused.exception, CapacityError) and refused.exception.needed > 100
     assert "an arena of 100 B on each of 4 devices; the minimum is" in str(refused.exception)
-    assert str(refused.exception).endswith(", for the tiles of C (line 2)")
+    assert str(refused.exception).endswith(", for the tiles of C (line 2) on sites 0, 1, 2, 3")
     arguments = ["plan", program, *(x for label in "nkm" for x in ("--dim", f"{label}=8")), "--sites", "4", "--arena"]
     small = CliRunner().invoke(cli, [*arguments, "100"])
     assert isinstance(small.exception, CapacityError)
@@ -138,3 +140,10 @@ def test_a_program_with_too_many_calls_names_no_minimum(program: str) -> None:
     done = CliRunner().invoke(cli, ["plan", program, *dims, "--arena", "16GiB", "--sites", "1024", "--no-budgets"])
     assert isinstance(done.exception, CapacityError)
     assert "is too large" in str(done.exception) and "minimum" not in str(done.exception)
+
+
+def test_the_memory_of_sites_does_not_bound_the_process_that_plans(program: str) -> None:
+    arguments = ["plan", program, *(x for label in "nkm" for x in ("--dim", f"{label}=80")), "--no-budgets"]
+    arguments += ["--memory", "20KiB", "--sites", "3"]
+    done = subprocess.run([sys.executable, "-m", "einturnip", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,15 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.cluster import coordinator, tensors, workers
+from einturnip.cluster import coordinator, planning, tensors, workers
+from einturnip.compiler import bind
 from einturnip.core.errors import BindError, CapacityError, DeviceError, RunError
+from einturnip.eingraph.types import InputNode
+from einturnip.planner.request import Options
 from einturnip.sites.wires import dask_cluster
 from einturnip.sites.wires.dask_cluster import cluster_at
+from einturnip.storage.generated import RandomSource
+from tests.tiling.test_sites import PROGRAMS
 
 pytestmark = pytest.mark.timeout(120)
 TEXT = "input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n"
@@ -130,17 +136,40 @@ def test_the_file_that_a_worker_does_not_see(client: Any, tmp_path: Path) -> Non
     np.testing.assert_array_equal(program(data=data, client=client)["C"], np.full((40, 40), 40.0))
 
 
-def test_too_little_memory_is_refused_with_the_worker_and_enough_that_works(client: Any, tmp_path: Path) -> None:
+def test_too_little_memory_is_refused_with_statement_site_and_the_minimum(client: Any, tmp_path: Path) -> None:
     a = np.ones((1200, 1200))
     program = et.compile(TEXT)
-    with pytest.raises(
-        CapacityError, match=r"does not fit in 60.0 MiB of the worker tcp://.*; .* are enough"
-    ) as refused:
+    with pytest.raises(CapacityError, match=r"does not fit in 60.0 MiB of site [0-3] \(worker tcp://") as refused:
         program(A=a, B=a, client=client, memory="60MiB", out={"C": str(tmp_path / "C.npy")})
+    assert re.search(r"for the tiles of C \(line 2\); the minimum is \d+(\.\d+)? MiB \(of which", str(refused.value))
     assert os.listdir(tmp_path) == []
-    needed = -(-refused.value.needed // (1 << 20)) + 2  # the workers have grown a little meanwhile
-    result = program(A=a, B=a, client=client, memory=f"{needed}MiB", out={"C": str(tmp_path / "C.npy")})
-    assert max(site.peak_resident_nbytes for site in result.report.sites) <= needed << 20
+    needed = refused.value.needed
+    result = program(A=a, B=a, client=client, memory=needed, out={"C": str(tmp_path / "C.npy")})
+    assert max(site.peak_resident_nbytes for site in result.report.sites) <= needed
+    np.testing.assert_array_equal(np.load(tmp_path / "C.npy"), a @ a)
+
+
+@pytest.mark.parametrize("name", ["product", "long sum", "attention"])
+@pytest.mark.parametrize("sites", [2, 3])
+def test_the_named_minimum_is_planned_and_little_less_is_not(name: str, sites: int) -> None:
+    text, dims = PROGRAMS[name]
+    graph = bind(et.compile(text)._program, {}, dims)
+    sources = {n.name: RandomSource(n.name, n.shape, n.dtype, 0) for n in graph.nodes if isinstance(n, InputNode)}
+    found = [workers.Worker(f"tcp://10.0.0.7:{k}", "h", k, (58 + k) << 20, 8 << 30) for k in range(sites)]
+
+    def planned_in(memory: int) -> planning.SitesPlan:
+        return planning.plan_on(found, graph, sources, {}, Options(memory=memory))
+
+    with pytest.raises(CapacityError, match=rf"site {sites - 1} \(worker tcp://10.0.0.7:{sites - 1} on h\)") as refused:
+        planned_in(64 << 20)
+    assert re.search(r"for the tiles of \w \(line \d\)", str(refused.value))
+    needed = refused.value.needed
+    plan = planned_in(needed)
+    assert (
+        max(planning.required_nbytes(w.resident, p, sources) for w, p in zip(found, plan.parts, strict=True)) <= needed
+    )
+    with pytest.raises(CapacityError):
+        planned_in(needed - (5 << 20))  # 2 MiB of which are for what varies from run to run, 1 for rounding
 
 
 def test_a_worker_checks_its_memory_before_the_first_byte(client: Any, tmp_path: Path) -> None:
