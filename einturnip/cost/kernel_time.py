@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from einturnip.cost.kernel_work import (
-    ArrayPass,
     KernelWork,
     contraction_work,
-    kernel_flops,
     multiplied_work,
     simple_work,
     work_seconds,
@@ -30,7 +28,6 @@ from einturnip.kernels.select import (
     compile_kernel,
     machine_code,
     planned_workspace_nbytes,
-    priced_region,
     product_code,
     product_spec,
 )
@@ -75,12 +72,9 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
 def _region_work(
     region: Region, extents: tuple[int, ...], machine: Machine, mode: Mode, origins: Sequence[int] | None
 ) -> KernelWork:
-    if mode == "combine":
-        return KernelWork([ArrayPass("add.float32", 1, kernel_flops(region, extents, mode))], turns={"call": 1})
-    from einturnip.cost.region_work import kernel_work
+    from einturnip.cost.region_work import region_work
 
-    native = machine.compiled and bool(machine_code(region, mode))
-    return kernel_work(priced_region(region, extents, mode, native), origins)
+    return region_work(region, extents, mode, machine.compiled and bool(machine_code(region, mode)), origins)
 
 
 def _einsum_work(einsum: Einsum, extents: tuple[int, ...], machine: Machine, mode: Mode) -> KernelWork:

@@ -6,12 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from einturnip.cost.kernel_work import ArrayPass, KernelWork, ProductWork, multiplied_work, shapes_of, simple_work
 from einturnip.cost.machine_code_work import fused_row_work
+from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import region_product
+from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.combine import RegionCombiner
 from einturnip.kernels.fused.program import (
     Action,
     BlockProgram,
@@ -23,89 +26,145 @@ from einturnip.kernels.fused.program import (
     RescaleSums,
     TrackExtremum,
 )
-from einturnip.kernels.fused.region_kernel import RegionKernel
+from einturnip.kernels.fused.region_spec import RegionSpec
 from einturnip.kernels.fused.row_function import RowFunctionCall
-from einturnip.kernels.fused.row_kernel import RowsKernel
+from einturnip.kernels.fused.space import state_nbytes
 from einturnip.kernels.mask import ConditionValues
-from einturnip.kernels.select import HostKernel
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import priced_region, region_combiner, row_function
 from einturnip.tuning.search import RESCALED_PASSES
 
+Shape: TypeAlias = tuple[int, ...]
 
-def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share: float = 1.0) -> KernelWork:
-    """Return the work of a kernel.
 
-    ``origins``: the tile's first points, for masks; without them nothing is masked. ``share``: share of the
-    data-dependent points that fall into the tile.
+def region_work(
+    region: Region, extents: tuple[int, ...], mode: Mode, native: bool, origins: Sequence[int] | None = None
+) -> KernelWork:
+    """Return the work of a region over one tile; ``native``: by machine code.
+
+    ``origins``: the tile's first points, for masks; without them nothing is masked.
     """
-    if isinstance(kernel, RowsKernel):
-        return _rows_work(kernel)
-    return region_work(kernel, origins) if isinstance(kernel, RegionKernel) else simple_work(kernel, share)
+    if mode == "combine":
+        work, nbytes = combiner_work(region_combiner(region, extents)), state_nbytes(region, extents)
+        work.passes.append(ArrayPass("traffic", 0, 0, 0, read=nbytes, written=nbytes))
+        return work
+    run = row_function(region, extents) if native and region.of_rows else None
+    if run is not None:
+        return _rows_work(region, run)
+    return spec_work(priced_region(region, extents, mode, native and not region.of_rows), origins)
 
 
-def _rows_work(kernel: RowsKernel) -> KernelWork:
+def _rows_work(region: Region, run: RowFunctionCall) -> KernelWork:
     """Return the work of a kernel that reads and writes whole rows once."""
-    region, extents = kernel.fallback.region, kernel.run.extents
     slots = range(len(region.accesses))
-    read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
-    written = math.prod(extents[: region.n_out]) * region.dtype.itemsize
-    (computed,) = fused_row_work(kernel.run.row_spec, extents).passes
+    read = sum(math.prod(region.operand_extents(s, run.extents)) * region.dtypes[s].itemsize for s in slots)
+    written = math.prod(run.extents[: region.n_out]) * region.dtype.itemsize
+    (computed,) = fused_row_work(run.row_spec, run.extents).passes
     return KernelWork([replace(computed, read=read, written=written)], turns={"call": 1})
 
 
-def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> KernelWork:
-    """Return the work of a region over one tile."""
-    work, region = KernelWork(turns={"call": 1}), kernel.region
-    if 0 in kernel.extents[: region.n_out]:
+def combiner_work(combiner: RegionCombiner) -> KernelWork:
+    """Return the work of adding one state of a region to another."""
+    work, region = KernelWork(turns={"call": 1}), combiner.region
+    for kernel in combiner.kernels.values():
+        work.add(simple_work(kernel))
+    if combiner.empty:
         return work
-    own = [n if p in region.aggregated else kernel.blocks[p] for p, n in enumerate(kernel.extents)]
-    rows = list(shapes_of(kernel.extents[: region.n_out], own[: region.n_out]))
-    if kernel.mode != "finalize":
-        for (shape, conditions), times in _blocks(kernel, origins).items():
-            program = kernel._program(shape, conditions)
+    moving, rescaled = combiner.extrema | combiner.means, {r.step for r in region.rescales}
+    for k, components in combiner.components.items():
+        points, name = math.prod(components[0][0]), components[0][1].accumulator.numpy.name
+        if k in moving:  # the values of both states and of the result
+            work.passes.append(ArrayPass(f"copy.{name}", 3, 3 * points))
+        if k in rescaled:
+            work.passes.append(ArrayPass(f"add.{name}", len(components), len(components) * points))
+        for rescale in region.rescales:
+            if rescale.step == k:  # factors of both states, of each of which three passes find the zeros
+                factors = math.prod(combiner.components[rescale.of][0][0])
+                work.passes.append(ArrayPass(f"exp.{name}", 2, 2 * factors))
+                work.passes.append(ArrayPass(f"copy.{name}", 6, 6 * factors))
+                work.passes.append(ArrayPass(f"multiply.{name}", 2, 2 * points))
+        for shift in region.shifts:
+            if shift.step == k:
+                means = math.prod(combiner.components[shift.of][0][0])
+                work.passes.append(ArrayPass(f"multiply.{name}", 8, 8 * means))
+                work.passes.append(ArrayPass(f"add.{name}", 2, 2 * points))
+    return work
+
+
+def spec_work(spec: RegionSpec, origins: Sequence[int] | None = None) -> KernelWork:
+    """Return the work of a region over one tile, block by block; ``origins``: as in ``region_work``."""
+    work, region = KernelWork(turns={"call": 1}), spec.region
+    if 0 in spec.extents[: region.n_out]:
+        return work
+    if spec.mode != "finalize":
+        blocks, combinations = counted_blocks(spec, origins)
+        for (shape, conditions), times in blocks.items():
+            program = spec.program(shape, conditions)
             if program is not None:
-                work.add(_program(program, kernel), times)
-    if kernel.mode != "accumulate":
-        for shape, times in rows:
-            whole = (*shape, *kernel.extents[region.n_out :])
-            work.add(_program(kernel.finalizer(whole), kernel), times)
-    for slot in range(len(region.accesses)) if kernel.mode != "finalize" else ():
-        nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
+                work.add(_program(program, spec), times)
+        for shape, times in combinations.items():
+            work.add(combiner_work(spec.combiner(shape)), times)
+    if spec.mode != "accumulate":
+        for shape, times in _rows(spec):
+            work.add(_program(spec.finalizer(shape), spec), times)
+    for slot in range(len(region.accesses)) if spec.mode != "finalize" else ():
+        nbytes = math.prod(region.operand_extents(slot, spec.extents)) * region.dtypes[slot].itemsize
         work.passes.append(ArrayPass("traffic", 0, 0, 0, read=nbytes))
     return work
 
 
-def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tuple[tuple[int, ...], ConditionValues]]:
-    """Count the blocks by shape and by the known values of their mask's conditions."""
-    region, mask = kernel.region, kernel.mask
-    found: Counter[tuple[tuple[int, ...], ConditionValues]] = Counter()
-    blocks = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in _paired(kernel)]
-    if not mask.conditions or origins is None:
-        for shape, times in shapes_of(kernel.extents, blocks):
-            if 0 not in shape:
-                found[shape, (None,) * len(mask.conditions)] += times
-        return found
-    tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
-    for out in kernel.iterator.rows(tile):
-        for box, conditions in kernel.iterator.streamed(out):
-            found[tuple([hi - lo for lo, hi in box]), conditions] += 1
-    return found
+def counted_blocks(
+    spec: RegionSpec, origins: Sequence[int] | None
+) -> tuple[Counter[tuple[Shape, ConditionValues]], Counter[Shape]]:
+    """Count a tile's blocks, and the combinations of their partial states.
+
+    Blocks: by shape and by the known values of their mask's conditions. Combinations: by the block of the output.
+    """
+    region, conditions = spec.region, spec.mask.conditions
+    blocks: Counter[tuple[Shape, ConditionValues]] = Counter()
+    combinations: Counter[Shape] = Counter()
+    if conditions and origins is not None:
+        for out in spec.iterator.rows(tuple([(o, o + n) for o, n in zip(origins, spec.extents, strict=True)])):
+            streamed = spec.iterator.streamed(out)
+            blocks.update((_shape(box), decided) for box, decided in streamed)
+            combinations[_shape(out)] += spec.levels.combinations(len(streamed))
+        return blocks, +combinations
+    cut = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in enumerate(_sides(spec))]
+    for shape, times in shapes_of(spec.extents, cut):
+        if 0 not in shape:
+            blocks[shape, (None,) * len(conditions)] += times
+    per_row = math.prod(-(-spec.extents[p] // max(1, spec.blocks[p])) for p in region.aggregated)
+    for shape, times in _rows(spec):
+        combinations[shape] += times * spec.levels.combinations(per_row)
+    return blocks, +combinations
 
 
-def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
-    return enumerate(zip(kernel.blocks, kernel.extents, strict=True))
+def _rows(spec: RegionSpec) -> Iterator[tuple[Shape, int]]:
+    """Yield the shapes of the output's blocks, full along other labels, with the number of each."""
+    n_out = spec.region.n_out
+    for shape, times in shapes_of(spec.extents[:n_out], spec.blocks[:n_out]):
+        yield (*shape, *spec.extents[n_out:]), times
 
 
-def _program(program: BlockProgram, kernel: RegionKernel) -> KernelWork:
-    recorded = kernel.command_lists is not None and kernel.command_lists.accesses is not None
+def _sides(spec: RegionSpec) -> Iterator[tuple[int, int]]:
+    return zip(spec.blocks, spec.extents, strict=True)
+
+
+def _shape(box: Box) -> Shape:
+    return tuple([hi - lo for lo, hi in box])
+
+
+def _program(program: BlockProgram, spec: RegionSpec) -> KernelWork:
+    recorded = spec.records
     work = KernelWork() if recorded else KernelWork(turns={"block": 1})
     for action in program.actions:
         if not recorded:
             work.turn("action")
-        _add_action(work, action, kernel, recorded)
+        _add_action(work, action, spec, recorded)
     return work
 
 
-def _add_action(work: KernelWork, action: Action, kernel: RegionKernel, recorded: bool) -> None:
+def _add_action(work: KernelWork, action: Action, spec: RegionSpec, recorded: bool) -> None:
     match action:
         case RowFunctionCall():
             work.add(fused_row_work(action.row_spec, action.extents))
@@ -116,10 +175,10 @@ def _add_action(work: KernelWork, action: Action, kernel: RegionKernel, recorded
         ):
             work.add(multiplied_work(product, code))
         case ComputeStep() | FoldStep() | FinalizeStep():
-            work.add(kernel_work(action.kernel))
+            work.add(simple_work(action.kernel))
         case MaskedFill():
-            work.add(kernel_work(action.kernel))
-            points = _points(kernel, action.step)
+            work.add(simple_work(action.kernel))
+            points = _points(spec, action.step)
             work.passes.append(ArrayPass("select_runs.float32", 1, points, points / 256))
         case OperationChain():
             points = math.prod(action.shape)
@@ -135,9 +194,9 @@ def _add_action(work: KernelWork, action: Action, kernel: RegionKernel, recorded
             work.passes.append(ArrayPass(f"copy.{action.wide.name}", RESCALED_PASSES, RESCALED_PASSES * points))
             work.passes.append(ArrayPass(f"exp.{action.wide.name}", len(action.sums), len(action.sums) * points))
             for step, _, _ in action.sums:
-                work.passes.append(ArrayPass(f"multiply.{action.wide.name}", 1, _points(kernel, step)))
+                work.passes.append(ArrayPass(f"multiply.{action.wide.name}", 1, _points(spec, step)))
         case _ if hasattr(action, "ones"):
-            _matrix_fold(work, action, kernel)
+            _matrix_fold(work, action, spec)
 
 
 def _needs_many_calls(product: ContractionKernel) -> bool:
@@ -145,11 +204,11 @@ def _needs_many_calls(product: ContractionKernel) -> bool:
     return bool(product.contiguous_plan.loops) or any(product.contiguous_plan.packed)
 
 
-def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
+def _matrix_fold(work: KernelWork, action: Any, spec: RegionSpec) -> None:
     """Add the reduction of a matrix: a product with ones, or a ufunc."""
-    step = kernel.region.steps[action.step]
-    dtype, points = step.einsum.dtype.numpy.name, _points(kernel, ~action.read.source)
-    rows = math.prod(kernel.blocks[p] for p in step.labels[: step.einsum.n_out])
+    step = spec.region.steps[action.step]
+    dtype, points = step.einsum.dtype.numpy.name, _points(spec, ~action.read.source)
+    rows = math.prod(spec.blocks[p] for p in step.labels[: step.einsum.n_out])
     if action.ones is not None:
         work.products.append(ProductWork(dtype, rows, 1, max(1, points // max(1, rows)), 1))
     else:
@@ -157,7 +216,7 @@ def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
         work.passes.append(ArrayPass(f"reduce.{action.ufunc.__name__}.{direction}.{dtype}", 1, points, rows))
 
 
-def _points(kernel: RegionKernel, step: int) -> int:
+def _points(spec: RegionSpec, step: int) -> int:
     """Return the points of a tiled value in one block."""
-    found = kernel.region.steps[step]
-    return math.prod(kernel.blocks[p] for p in found.labels[: found.einsum.n_out])
+    found = spec.region.steps[step]
+    return math.prod(spec.blocks[p] for p in found.labels[: found.einsum.n_out])

@@ -7,9 +7,10 @@ NumPy everything else. The functions for the planner say which code to compile a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from einturnip.core.planning_limit import checkpoint
 from einturnip.ir.contraction import contraction
@@ -31,6 +32,11 @@ from einturnip.kernels.numpy.elementwise import compile_elementwise, compile_fin
 from einturnip.kernels.numpy.empty import NOTHING, compile_empty
 from einturnip.kernels.numpy.reduce import compile_combine, compile_reduce
 from einturnip.kernels.protocol import HostKernel, Mode
+
+if TYPE_CHECKING:
+    from einturnip.kernels.fused.combine import RegionCombiner
+    from einturnip.kernels.fused.region_spec import RegionSpec
+    from einturnip.kernels.fused.row_function import RowFunctionCall
 
 # Workspace of NumPy kernels that are only the fallback of machine code: a share of the tile, within these limits.
 _MIN_LEAN, _MAX_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
@@ -91,16 +97,41 @@ def compile_tile(
     return fast(compile_reduce(einsum, extents, mode == "full"), einsum, extents, mode)
 
 
-def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
-    """Compile a region's kernel; the compiler for regions is imported with the first."""
+def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """Compile a region's kernel, as machine code if all of it is loaded."""
     if mode == "combine":
-        from einturnip.kernels.fused.combine import RegionCombiner
+        return region_combiner(region, extents)
+    from einturnip.kernels.fused.region_kernel import RegionKernel
+    from einturnip.kernels.fused.region_spec import region_spec
+    from einturnip.kernels.fused.row_kernel import RowsKernel
 
-        return RegionCombiner(region, extents, _compile_step)
-    from einturnip.kernels.fused.region_kernel import compile_region
-    from einturnip.kernels.fused.row_kernel import compile_rows
+    codes = machine_code(region, mode) if code_cache.ready() else ()
+    native = bool(codes) and all(code_cache.find(code) is not None for code in codes)
+    run = row_function(region, extents) if region.of_rows and native else None
+    kernel = RegionKernel(region_spec(region, extents, mode, _compile_step, native and not region.of_rows))
+    return kernel if run is None or run.function is None else RowsKernel(run, kernel)
 
-    return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native)
+
+def region_combiner(region: Region, extents: tuple[int, ...]) -> RegionCombiner:
+    """Return the kernel that adds a state of a region to another."""
+    from einturnip.kernels.fused.combine import RegionCombiner
+
+    return RegionCombiner(region, extents, _compile_step)
+
+
+@lru_cache(maxsize=128)
+def priced_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool) -> RegionSpec:
+    """Return how a region is computed in blocks, to price it; ``native``: by machine code."""
+    from einturnip.kernels.fused.region_spec import region_spec
+
+    return region_spec(region, extents, mode, _compile_step, native)
+
+
+def row_function(region: Region, extents: tuple[int, ...]) -> RowFunctionCall | None:
+    """Return the call that computes a row region by machine code; None if there is none."""
+    from einturnip.kernels.fused.row_kernel import row_function
+
+    return row_function(region, extents, _compile_step)
 
 
 def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -129,10 +160,8 @@ def _as_machine_code(fallback: HostKernel, einsum: Einsum, extents: tuple[int, .
     return PackedContraction(roles, made.packing, function, fallback, made.compares)
 
 
-def _slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def _slower_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Return the kernel; for a product the one without machine code, which may take more workspace."""
-    if isinstance(einsum, Region):
-        return priced_region(einsum, extents, mode, False)
     is_product = product_spec(einsum, extents, mode) is not None
     return compile_kernel(einsum, extents, mode, by_blas=is_product)
 
@@ -142,29 +171,20 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
 
     ``compiled``: it may be machine code, which takes none; the NumPy kernel as its fallback then gets little.
     """
-    spec = blas_spec(einsum, extents, mode)
-    if spec is not None:
-        return spec.workspace_nbytes
-    kernel = _slower_kernel(einsum, extents, mode)
+    nbytes = workspace_nbytes(einsum, extents, mode)
     tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
     lean = max(_MIN_LEAN, min(_MAX_LEAN, tile // _LEAN_SHARE))
-    if not compiled or kernel.workspace_nbytes <= lean:
-        return kernel.workspace_nbytes
-    fallback = _stand_in(kernel, einsum, extents, mode)
-    return kernel.workspace_nbytes if fallback is None else fallback(lean).workspace_nbytes
-
-
-def _stand_in(
-    kernel: HostKernel, einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
-) -> Callable[[int], HostKernel] | None:
-    """Return a function from bytes to the NumPy fallback within them; None if machine code has none."""
+    if not compiled or nbytes <= lean:
+        return nbytes
     if isinstance(einsum, Region):
-        from einturnip.kernels.fused.row_kernel import RowsKernel
-
-        made = priced_region(einsum, extents, mode, True) if einsum.of_rows else None
-        return made.fallback.within if isinstance(made, RowsKernel) else None
+        if mode == "combine" or not einsum.of_rows or row_function(einsum, extents) is None:
+            return nbytes
+        return priced_region(einsum, extents, mode, False).within(lean).workspace_nbytes
+    if blas_spec(einsum, extents, mode) is not None or kernel_spec(einsum, mode) is None:
+        return nbytes
+    kernel = _slower_kernel(einsum, extents, mode)
     fallback = kernel.fallback if isinstance(kernel, MachineCodeKernel) else kernel
-    return fallback.within if isinstance(fallback, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
+    return fallback.within(lean).workspace_nbytes if isinstance(fallback, BlockedKernel) else nbytes
 
 
 def product_spec(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionSpec | None:
@@ -190,6 +210,10 @@ def blas_spec(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> 
 
 def workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> int:
     """Return the workspace of a tile's kernel; for a product without machine code, which may take more."""
+    if isinstance(einsum, Region):
+        if mode == "combine":
+            return region_combiner(einsum, extents).workspace_nbytes
+        return priced_region(einsum, extents, mode, False).workspace_nbytes
     spec = blas_spec(einsum, extents, mode)
     return _slower_kernel(einsum, extents, mode).workspace_nbytes if spec is None else spec.workspace_nbytes
 
@@ -210,15 +234,6 @@ def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKer
     if isinstance(code, PackedSpec):
         return PackedContraction.of_product(kernel, code, function)
     return MachineCodeKernel(code, product.extents, function, kernel)
-
-
-@lru_cache(maxsize=128)
-def priced_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool) -> HostKernel:
-    """Return a region's kernel to read its cost from.
-
-    ``native``: the kernel that it has once its machine code is compiled.
-    """
-    return _region_kernel(region, extents, mode, native)
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
@@ -246,10 +261,12 @@ def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     if mode == "combine":
         return ()
     if isinstance(space, Region):
-        from einturnip.kernels.fused.region_kernel import region_code
-        from einturnip.kernels.fused.row_kernel import row_region_code
+        from einturnip.kernels.fused.region_spec import region_code
 
-        return row_region_code(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
+        if not space.of_rows:
+            return region_code(space, mode, _compile_step)
+        run = row_function(space, space.bounds)
+        return () if run is None else (run.row_spec,)
     made = kernel_spec(space, mode)
     return () if made is None else (made.packing or made,)
 

@@ -102,10 +102,10 @@ def test_strips_give_what_the_formula_says(mask: str, shape: tuple[int, int], mo
     assert isinstance(whole, RegionKernel)
     found = [
         block
-        for rows in whole.iterator.rows(tuple((0, n) for n in place))
-        for block, _ in whole.iterator.streamed(rows)
+        for rows in whole.spec.iterator.rows(tuple((0, n) for n in place))
+        for block, _ in whole.spec.iterator.streamed(rows)
     ]
-    assert any(block[_S][1] - block[_S][0] < whole.blocks[_S] // 2 for block in found)
+    assert any(block[_S][1] - block[_S][0] < whole.spec.blocks[_S] // 2 for block in found)
     out = np.full(region.shape, np.nan, np.float32)
     whole((out,), made.operands, origins, True, np.full(whole.workspace_nbytes, 0xFF, np.uint8))
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)

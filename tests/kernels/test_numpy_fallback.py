@@ -56,6 +56,6 @@ def test_what_lies_over_scores_has_no_place_of_its_own(mode: str) -> None:
     made = attention(np.random.default_rng(0), 1, 1, 96, 160, 8, 8)
     kernel = compile_kernel(made.region, made.region.bounds, mode)  # type: ignore[arg-type]
     assert isinstance(kernel, RegionKernel)
-    every = lay_out(kernel.region, kernel.blocks, mode == "full").nbytes
+    every = lay_out(kernel.spec.region, kernel.spec.blocks, mode == "full").nbytes
     scores = 4 * 96 * 160
-    assert scores < kernel.layout.nbytes <= every - scores
+    assert scores < kernel.spec.layout.nbytes <= every - scores

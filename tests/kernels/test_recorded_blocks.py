@@ -9,7 +9,7 @@ import pytest
 
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.fused import block_iterator, recorder, region_kernel, replay, space
+from einturnip.kernels.fused import block_iterator, recorder, region_spec, replay, space
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
@@ -29,9 +29,9 @@ def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: select.Mode = "fu
 
 
 def run(kernel: RegionKernel, operands: tuple[Array, ...], origins: tuple[int, ...] = ()) -> tuple[Array, int]:
-    out = np.full(kernel.extents[: kernel.region.n_out], np.nan, np.float32)
+    out = np.full(kernel.spec.extents[: kernel.spec.region.n_out], np.nan, np.float32)
     workspace = np.full(kernel.workspace_nbytes, 0xFF, np.uint8)
-    return out, kernel((out,), operands, origins or (0,) * len(kernel.extents), True, workspace)
+    return out, kernel((out,), operands, origins or (0,) * len(kernel.spec.extents), True, workspace)
 
 
 def in_steps(kernel: RegionKernel, operands: tuple[Array, ...]) -> tuple[Array, int]:
@@ -48,7 +48,7 @@ def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(recorder, "region_product", lambda kernel: None)  # as steps are: by BLAS
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
     kernel = kernel_of(made)
-    kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
+    kernel.spec.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
     out, bits = run(kernel, made.operands)
     assert kernel.command_lists is not None and {"open", "first", "finalize"} <= {
         part for part, *_ in kernel.command_lists.recorded
@@ -82,7 +82,9 @@ def test_a_mask_is_met_where_the_tile_lies() -> None:
     for s in (0, 16, 32, 48):
         out, _ = run(kernel, (q[:, :, s : s + 16], k, v), (0, 0, s, 0, 0, 0))
         np.testing.assert_allclose(out, made.expected[:, :, s : s + 16], rtol=2e-5, atol=2e-5)
-        ((*_, (_, last), _), _) = kernel.iterator.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
+        ((*_, (_, last), _), _) = kernel.spec.iterator.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[
+            -1
+        ]
         assert last == s + 16, "it stops where its rows see no more"
 
 
@@ -94,7 +96,7 @@ def test_rows_under_a_mask_share_their_tapes(monkeypatch: pytest.MonkeyPatch) ->
     out, _ = run(kernel, made.operands)
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)
     assert kernel.command_lists is not None and None not in kernel.command_lists.recorded.values()
-    assert len(kernel.command_lists.recorded) <= 20 < 2048 // kernel.blocks[2]
+    assert len(kernel.command_lists.recorded) <= 20 < 2048 // kernel.spec.blocks[2]
 
 
 def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +129,7 @@ def test_right_sides_that_stay_packed_are_those_of_the_block(
     mask: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of blocks by one packing, blocks along the mask of other extents; then other values in their place."""
-    monkeypatch.setattr(region_kernel, "PACKED_VALUE_NBYTES", nbytes)
+    monkeypatch.setattr(region_spec, "PACKED_VALUE_NBYTES", nbytes)
     rng = np.random.default_rng(0)
     made = attention(rng, 2, 2, 100, 130, 24, 40, mask)
     kernel = kernel_of(made)

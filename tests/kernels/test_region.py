@@ -16,6 +16,7 @@ from einturnip.eingraph.check_region import check_region
 from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.region import Region
 from einturnip.kernels.fused import space
+from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.select import Mode, compile_kernel, compile_tile
@@ -118,10 +119,11 @@ def test_blocks_that_a_mask_empties_are_not_computed() -> None:
     made = attention(np.random.default_rng(0), 1, 1, 64, 64, 4, 4, "causal")
     with mock.patch.multiple(space, VALUE_NBYTES=8 * 8 * 4, STREAMED_POINTS=8):
         kernel = compile_tile(made.region, made.region.bounds, "full")
+    assert isinstance(kernel, RegionKernel)
     out = np.empty(made.region.shape, np.float32)
-    with mock.patch.object(kernel, "_program", wraps=kernel._program) as asked:  # type: ignore[attr-defined]
+    with mock.patch.object(kernel.spec, "program", wraps=kernel.spec.program) as asked:
         kernel((out,), made.operands, (0,) * 6, True, np.empty(kernel.workspace_nbytes, np.uint8))
-    found = [kernel._program(*c.args) for c in asked.call_args_list]  # type: ignore[attr-defined]
+    found = [kernel.spec.program(*c.args) for c in asked.call_args_list]
     assert len(found) == 8 * 9 // 2 and None not in found
     close(made, out)
 

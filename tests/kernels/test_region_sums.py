@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.ir.evaluate import State
 from einturnip.ir.region import Region
 from einturnip.kernels import select
-from einturnip.kernels.fused import block_iterator, partial_states, recorder, region_kernel, space
+from einturnip.kernels.fused import block_iterator, partial_states, recorder, region_spec, space
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import Mode, compile_kernel, prepare_kernels
@@ -118,7 +118,7 @@ def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pyte
         state = [np.empty(shape, dtype.numpy) for shape, dtype in region.components(region.bounds)]
         kernel = run(region, "accumulate", state, made.operands)
         run(region, "finalize", [out], state)
-    assert kernel.levels.partial >= (1 if partial_states.carries_rounded_sums(region) else 0)
+    assert kernel.spec.levels.partial >= (1 if partial_states.carries_rounded_sums(region) else 0)
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)
     select.forget()
 
@@ -129,15 +129,15 @@ def test_replayed_combinations_give_the_bits_of_the_steps(mask: str, monkeypatch
     pytest.importorskip("llvmlite")
     monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
     monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 11)
-    monkeypatch.setattr(region_kernel, "PACKED_VALUE_NBYTES", 1 << 11)
+    monkeypatch.setattr(region_spec, "PACKED_VALUE_NBYTES", 1 << 11)
     monkeypatch.setattr(space, "STREAMED_POINTS", 16)
     monkeypatch.setattr(block_iterator, "_STRIP", 5)
     monkeypatch.setattr(recorder, "region_product", lambda kernel: None)  # by BLAS, as in steps
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
     assert prepare_kernels([(made.region, "full")])
     kernel = compile_kernel(made.region, made.region.bounds, "full")
-    assert isinstance(kernel, RegionKernel) and kernel.levels.partial and kernel.command_lists is not None
-    kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
+    assert isinstance(kernel, RegionKernel) and kernel.spec.levels.partial and kernel.command_lists is not None
+    kernel.spec.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
     outs = []
     for lists in (kernel.command_lists, kernel.command_lists, None):  # recorded, replayed from the cache, in steps
         kernel.command_lists = lists

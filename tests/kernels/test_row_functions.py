@@ -28,7 +28,7 @@ def ran(made: Made, mode: select.Mode = "full") -> tuple[Array, int, RegionKerne
     """The result of machine code over the whole space, in a workspace full of ones."""
     assert select.prepare_kernels([(made.region, mode)]) > 0
     kernel = select.compile_tile(made.region, made.region.bounds, mode)
-    assert isinstance(kernel, RegionKernel) and kernel.native
+    assert isinstance(kernel, RegionKernel) and kernel.spec.native
     out = np.full(made.region.shape, np.nan).astype(made.region.dtype.numpy)
     workspace = np.full(kernel.workspace_nbytes, 0xFF, np.uint8)
     bits = kernel((out,), made.operands, (0,) * len(made.region.bounds), True, workspace)
@@ -59,7 +59,7 @@ def test_ragged_blocks(mask: str, tempered: bool, monkeypatch: pytest.MonkeyPatc
     out, bits, kernel = ran(made)
     assert bits == 0
     close(made, out)
-    programs = [p for p in kernel.programs.values() if p is not None]
+    programs = [p for p in kernel.spec.programs.values() if p is not None]
     bands = [a for p in programs for a in p.actions if isinstance(a, RowFunctionCall)]
     assert bands and all(a.function is not None and None not in a.templates.values() for a in bands)
 
@@ -99,7 +99,7 @@ def test_without_part_of_its_code_all_of_a_region_is_left_to_numpy() -> None:
     shared = [code_cache.find(code) is not None for code in select.machine_code(causal.region, "full")]
     assert any(shared) and not all(shared)
     kernel = select.compile_tile(causal.region, causal.region.bounds, "full")
-    assert isinstance(kernel, RegionKernel) and not kernel.native
+    assert isinstance(kernel, RegionKernel) and not kernel.spec.native
     close(causal, ran(causal)[0])
 
 
@@ -116,5 +116,5 @@ def test_of_many_conditions_none_is_decided_alone(monkeypatch: pytest.MonkeyPatc
     assert len(LabelMask(many.region).conditions) > 3
     out, _, kernel = ran(many)
     close(many, out)
-    programs = [p for p in kernel.programs.values() if p is not None]
+    programs = [p for p in kernel.spec.programs.values() if p is not None]
     assert all(a.function is not None for p in programs for a in p.actions if isinstance(a, RowFunctionCall))

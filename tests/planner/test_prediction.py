@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.cost.kernel_time import kernel_seconds
+from einturnip.cost.kernel_work import simple_work
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_defaults import SIDES
-from einturnip.cost.region_work import kernel_work
 from einturnip.cost.transfer_time import load_seconds, runs, store_seconds
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.dtypes import F32
@@ -88,7 +88,7 @@ def test_blocks_that_a_mask_leaves_out_are_not_counted() -> None:
 def test_a_map_is_priced_by_its_operations_and_points() -> None:
     join = ScalarCall("add", (ScalarCall("exp", (OperandRef(0, F32),), F32), OperandRef(1, F32)), F32)
     einsum = Einsum(("i", "j"), (300, 500), 2, ((0, 1), (1,)), (F32, F32), join, None)
-    work = kernel_work(compile_kernel(einsum, einsum.bounds, "full"))
+    work = simple_work(compile_kernel(einsum, einsum.bounds, "full"))
     assert {p.name: p.points for p in work.passes} == {"exp.float32": 150_000, "add.float32": 150_000}
     assert 4 * (150_000 + 500) <= sum(p.read for p in work.passes) < 1.05 * 4 * 150_500  # each block reads the row anew
     assert sum(p.written for p in work.passes) == 4 * 150_000

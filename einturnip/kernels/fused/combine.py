@@ -51,8 +51,9 @@ class RegionCombiner(PreparableKernel):
         compile_step: Callable[[Einsum, tuple[int, ...], Mode], HostKernel],
     ) -> None:
         self.region, self.ranges, self.places = region, state_ranges(region), _Places()
-        components = region.components(extents)
-        self.empty = any(0 in shape for shape, _ in components)
+        found = region.components(extents)
+        self.components = {k: found[at.start : at.stop] for k, at in self.ranges.items()}
+        self.empty = any(0 in shape for shape, _ in found)
         self.extrema, self.means = {r.of for r in region.rescales}, {s.of for s in region.shifts}
         rescaled = {r.step for r in region.rescales}
         self.kernels: dict[int, HostKernel] = {}  # of the steps that are not rescaled

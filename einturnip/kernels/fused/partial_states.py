@@ -60,8 +60,14 @@ class StateLevels:
 
     def steps(self, blocks: Sequence[tuple[Box, ConditionValues]]) -> Iterator[StateStep]:
         """Yield what is done with the states to fold blocks into the tile's."""
-        depth = min(self.partial, max(self.minimum, _levels(len(blocks), self.group)))
-        return self._fold(blocks, depth, self.partial)
+        return self._fold(blocks, self._depth(len(blocks)), self.partial)
+
+    def combinations(self, blocks: int) -> int:
+        """Return how often ``steps`` combines states for this number of blocks."""
+        return sum(-(-blocks // (self.group * _ADDITIONS_PER_STATE**level)) for level in range(self._depth(blocks)))
+
+    def _depth(self, blocks: int) -> int:
+        return min(self.partial, max(self.minimum, _levels(blocks, self.group)))
 
     def _fold(self, blocks: Sequence[tuple[Box, ConditionValues]], depth: int, into: int) -> Iterator[StateStep]:
         if not depth:

@@ -14,19 +14,18 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from einturnip.ir.contraction import contraction
-from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import drop_spurious_invalid
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view
 from einturnip.kernels.fp_status import INVALID, unit
-from einturnip.kernels.fused.block_iterator import BlockIterator, Box
-from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState, StateLevels
-from einturnip.kernels.fused.program import BlockContext, BlockProgram
+from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState
+from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
+from einturnip.kernels.fused.region_spec import RegionSpec
 from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.llvm.contraction import MAX_SCRATCH_NBYTES
-from einturnip.kernels.mask import ConditionValues, LabelMask
-from einturnip.kernels.protocol import Mode
+from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.thread_scratch import thread_scratch
 
 _GEMMS = {kind: name for (name, _), kind in command_list.KINDS.items()}
@@ -118,17 +117,9 @@ def _product_of(memory: Ints, kind: int, at: int, near: Array) -> Array:
 class RecordedBlocks(Protocol):
     """The interface of ``RegionKernel`` that recording and replaying use."""
 
-    region: Region
-    mode: Mode
+    spec: RegionSpec
     states: dict[int, range]
     identities: list[tuple[Array, ...]]
-    mask: LabelMask
-    iterator: BlockIterator
-    levels: StateLevels
-
-    def _program(self, extents: tuple[int, ...], decided: ConditionValues) -> BlockProgram | None: ...
-
-    def finalizer(self, extents: tuple[int, ...]) -> BlockProgram: ...
 
     def move_to(self, context: BlockContext, box: Box, tile: Box) -> None: ...
 
@@ -152,11 +143,11 @@ class RegionCommandLists:
     """
 
     def __init__(self, kernel: RecordedBlocks) -> None:
-        self.kernel, region = kernel, kernel.region
+        self.kernel, self.spec, region = kernel, kernel.spec, kernel.spec.region
         states = [region.steps[k].labels[: region.steps[k].einsum.n_out] for k, n in kernel.states.items() for _ in n]
-        written = [tuple(range(region.n_out))] if kernel.mode == "full" else states
+        written = [tuple(range(region.n_out))] if kernel.spec.mode == "full" else states
         plain = [tuple(p for p in access if isinstance(p, int)) for access in region.accesses]
-        self.accesses = (*plain, *written) if plain == [*region.accesses] else None
+        self.accesses = (*plain, *written) if kernel.spec.records else None
         products = [k for k, step in enumerate(region.steps) if contraction(step.einsum) is not None]
         self.slots = {k: n for n, k in enumerate(products)}
         self.recorded: dict[Any, CommandList | None] = {}
@@ -168,7 +159,7 @@ class RegionCommandLists:
         kernel, places, bits = self.kernel, self._places(context, tile, outs), 0
         strides = tuple([a.strides for a in (*context.operands, *outs)])
         origin = np.array([o for o, _ in tile], np.int64)
-        key = strides, first, tile if kernel.mask.conditions else _extents(tile)
+        key = strides, first, tile if kernel.spec.mask.conditions else _extents(tile)
         if key in self.replays:
             for part in self.replays[key]:
                 if isinstance(part, _Replay):
@@ -245,13 +236,13 @@ class RegionCommandLists:
         None if one of them cannot be recorded.
         """
         found: list[_Command | CombineStates] = []
-        if first or self.kernel.mode == "full":
+        if first or self.spec.mode == "full":
             made = self._command_list("open", box, box, context, outs)
             if made is None:
                 return None
             found.append((made, box))
         current: Box = ()
-        for step in self.kernel.levels.steps(self.kernel.iterator.streamed(box)):
+        for step in self.spec.levels.steps(self.spec.iterator.streamed(box)):
             match step:
                 case CombineStates():
                     found.append(step)
@@ -259,11 +250,11 @@ class RegionCommandLists:
                 case OpenState(level):
                     block, made = box, self._command_list("open", box, box, context, outs, (), level)
                 case FoldBlock(level, block, decided):
-                    if self.kernel._program(_extents(block), decided) is None:
+                    if self.spec.program(_extents(block), decided) is None:
                         continue
-                    part: Part = "next" if block[: self.kernel.region.n_out] == current else "first"
+                    part: Part = "next" if block[: self.spec.region.n_out] == current else "first"
                     made = self._command_list(part, block, box, context, outs, decided, level)
-                    current = block[: self.kernel.region.n_out]
+                    current = block[: self.spec.region.n_out]
             if made is None:
                 return None
             found.append((made, block))
@@ -272,7 +263,7 @@ class RegionCommandLists:
     def _finalizer(self, box: Box, context: BlockContext, outs: tuple[Array, ...]) -> CommandList | None:
         """Return the list that computes a block's result; an empty one if the kernel only accumulates."""
         return (
-            _EMPTY_LIST if self.kernel.mode == "accumulate" else self._command_list("finalize", box, box, context, outs)
+            _EMPTY_LIST if self.spec.mode == "accumulate" else self._command_list("finalize", box, box, context, outs)
         )
 
     def _command_list(
@@ -294,8 +285,8 @@ class RegionCommandLists:
         strides = tuple([a.strides for a in (*context.operands, *outs)])
         # The strides of states follow from all the rows if they are in the workspace, else from the tile.
         within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
-        inside = self.kernel.mode == "full" or level not in (None, self.kernel.levels.partial)
-        place = tuple(within[: self.kernel.region.n_out]) if inside else ()
+        inside = self.spec.mode == "full" or level not in (None, self.spec.levels.partial)
+        place = tuple(within[: self.spec.region.n_out]) if inside else ()
         key = part, _extents(box), decided, strides, place, level
         if key not in self.recorded:
             if len(self.recorded) >= _MAX_LISTS:
@@ -327,9 +318,9 @@ class RegionCommandLists:
                         for state, value in zip(states, values, strict=True):
                             recorder.fill(state, value)
                 case "finalize":
-                    recorder.program(kernel.finalizer(extents), recorded)
+                    recorder.program(kernel.spec.finalizer(extents), recorded)
                 case _:
-                    program = kernel._program(extents, decided)
+                    program = kernel.spec.program(extents, decided)
                     assert program is not None
                     if part == "next":  # records the first, which places the values that are computed once
                         replace(recorder, table=[], words=[], relative=[]).program(program, recorded)
