@@ -24,7 +24,7 @@ from einturnip.devices.host import blas_threads
 from einturnip.devices.kind import DeviceChoice
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.lang.program import ForLoop, TypedProgram
+from einturnip.lang.program import Loop, TypedProgram
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import planning_within
 from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
@@ -76,7 +76,7 @@ def bind_stages(
     program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int], options: Options
 ) -> StagedProgram | None:
     """Return the stages of a program with long loops that runs on the host; None for other programs."""
-    if not any(isinstance(s, ForLoop) for s in program.statements) or not choose(options.device).kind.on_host:
+    if not any(isinstance(s, Loop) for s in program.statements) or not choose(options.device).kind.on_host:
         return None
     from einturnip.eingraph.build.stages import build_stages
 

@@ -20,13 +20,13 @@ from einturnip.lang.program import (
     EquationLabel,
     Expr,
     FileRef,
-    ForLoop,
     GatherIndex,
     GradStatement,
     GuardedAccess,
     Index,
     InputDef,
     LabelNumber,
+    Loop,
     NumberExpr,
     Output,
     PlanHint,
@@ -99,7 +99,7 @@ def show_statement(statement: Statement, program: TypedProgram) -> str:
         case GradStatement(name=name, loss=loss, by=by, rank=rank):
             axes = f"[{', '.join('ijklmnpqrs'[:rank])}]" if rank else ""
             return f"{name}{axes} = grad({program.tensors[loss].name}, {program.tensors[by].name}{axes})"
-        case ForLoop(body=body):
+        case Loop(body=body):
             return "\n".join([_head(statement, program), *(f"  {line}" for line in _lines(body, program)), "}"])
         case Output(name=name, file=file):
             return f"output {name}" + ("" if file is None else f" = {_file(file)}")
@@ -107,7 +107,7 @@ def show_statement(statement: Statement, program: TypedProgram) -> str:
             assert_never(statement)
 
 
-def _head(loop: ForLoop, program: TypedProgram) -> str:
+def _head(loop: Loop, program: TypedProgram) -> str:
     if loop.condition is None:
         return f"for {loop.variable} in {size_text(loop.start)} .. {size_text(loop.stop)} {{"
     carried = program.tensors[loop.condition]

@@ -10,7 +10,7 @@
   that ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` requires.
 - Calls of functions are expanded to the equations of the body (their tensors have names like ``softmax.X``), and the
   labels that the function names have become sizes of axes (``AxisSize``).
-- A loop is one ``ForLoop`` whose body is typed once; the names that it rebinds are ``Carried``. The condition of a
+- A loop is one ``Loop`` whose body is typed once; the names that it rebinds are ``Carried``. The condition of a
   ``while`` is one of these: a scalar named ``CONDITION``, computed before the loop and at the end of its body.
 - Slices, ``...`` and merged axes on the left have become labels and separate equations.
 - ``name`` fields are as the user wrote them. Spans are kept everywhere, and are ignored in comparisons.
@@ -67,7 +67,7 @@ __all__ = [
     "Equation",
     "Expr",
     "FileRef",
-    "ForLoop",
+    "Loop",
     "GatherIndex",
     "GradStatement",
     "GuardedAccess",
@@ -290,7 +290,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class ForLoop:
+class Loop:
     """``for variable in start .. stop { body }``, or ``while condition, at most stop { body }``.
 
     Names that the body defines are local unless in ``carried``. ``condition``: of a ``while``, the number of the
@@ -316,7 +316,7 @@ class Output:
     span: Span = field(compare=False)
 
 
-Statement: TypeAlias = DimDef | InputDef | Equation | Replace | Concatenate | GradStatement | ForLoop | Output
+Statement: TypeAlias = DimDef | InputDef | Equation | Replace | Concatenate | GradStatement | Loop | Output
 Tensor: TypeAlias = InputDef | Equation | Replace | Concatenate | GradStatement | Carried
 
 
@@ -379,7 +379,7 @@ def tensors_of(statements: Iterable[Statement]) -> Iterator[Tensor]:
         match statement:
             case DimDef() | Output():
                 pass
-            case ForLoop(carried=carried, body=body):
+            case Loop(carried=carried, body=body):
                 yield from carried
                 yield from tensors_of(body)
             case _:

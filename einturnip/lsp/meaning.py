@@ -15,9 +15,9 @@ from einturnip.lang.program import (
     DimDef,
     Equation,
     Expr,
-    ForLoop,
     GradStatement,
     InputDef,
+    Loop,
     Replace,
     Statement,
     TypedProgram,
@@ -104,10 +104,10 @@ def _defined_here(reading: Reading, token: LexToken) -> VisibleName | None:
 def _in_statements(program: TypedProgram, statements: Sequence[Statement], token: LexToken) -> Meaning | None:
     """The meaning of a word in the statement that contains it."""
     for statement in statements:
-        if not _contains(statement.span, token) and not isinstance(statement, ForLoop):
+        if not _contains(statement.span, token) and not isinstance(statement, Loop):
             continue
         match statement:
-            case ForLoop(body=body):
+            case Loop(body=body):
                 found = _in_statements(program, body, token)
             case Equation(name=name) if "." not in name or is_condition(name):
                 found = _in_equation(program, statement, token)

@@ -11,9 +11,9 @@ from einturnip.lang.program import (
     Concatenate,
     ConvertExpr,
     Equation,
-    ForLoop,
     GradStatement,
     InputDef,
+    Loop,
     Replace,
     SizeExpr,
     SizeLiteral,
@@ -70,7 +70,7 @@ def _defined(
     """Yield every definition with its enclosing loops, in source order."""
     for statement in statements:
         match statement:
-            case ForLoop(variable=variable, body=body):
+            case Loop(variable=variable, body=body):
                 yield from _defined(body, (*loops, variable or "iteration"))
             case InputDef() | Equation() | Replace() | Concatenate() | GradStatement():
                 yield statement, loops

@@ -18,7 +18,7 @@ from einturnip.lang.program import (
     Carried,
     Concatenate,
     Equation,
-    ForLoop,
+    Loop,
     PlanHint,
     Replace,
     SizeExpr,
@@ -47,8 +47,8 @@ from tests.eingraph.programs import (
 from tests.reference.eingraph import evaluate
 
 
-def loop(variable: str, start: int | str, stop: int | str, carried: list[Carried], *body: Statement) -> ForLoop:
-    return ForLoop(variable, size(start), size(stop), tuple(carried), body, HERE)
+def loop(variable: str, start: int | str, stop: int | str, carried: list[Carried], *body: Statement) -> Loop:
+    return Loop(variable, size(start), size(stop), tuple(carried), body, HERE)
 
 
 def carried(name: str, tensor: int, initial: int, last: int, rank: int) -> Carried:

@@ -347,6 +347,11 @@ def test_an_error_in_the_body_is_reported_alone() -> None:
     assert "E207" in message and "text:3:" in message and "E216" not in message
 
 
+def test_an_error_in_the_condition_is_reported_once() -> None:
+    text = "input x : f64[n]\nwhile x[9] < 1, at most 9 {\n  x[i] = x[i] + 1\n}\noutput x"
+    assert refused(text, x=(3,)).count("E209") == 1
+
+
 def test_an_unrolled_graph_is_refused_with_its_line() -> None:
     text = "input x : f64\nwhile x < 1, at most 9 {\n  x = x + 1\n}\noutput x"
     with pytest.raises(SourceError, match="E216") as error:

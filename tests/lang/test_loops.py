@@ -8,7 +8,7 @@ import pytest
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.printer import show
-from einturnip.lang.program import Equation, ForLoop, PlanHint, SizeLiteral, TypedProgram
+from einturnip.lang.program import Equation, Loop, PlanHint, SizeLiteral, TypedProgram
 from tests.reference.program import Array, evaluate
 from tests.reference.program_check import check
 
@@ -142,7 +142,7 @@ def test_loops_print_as_themselves() -> None:
     program = compiled(text)
     assert show(program).replace("dim n\n", "") == text
     loop = program.statements[2]
-    assert isinstance(loop, ForLoop) and [c.name for c in loop.carried] == ["x"]
+    assert isinstance(loop, Loop) and [c.name for c in loop.carried] == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from einturnip.lang.program import (
     DimDef,
     Equation,
     FileRef,
-    ForLoop,
     GradStatement,
     InputDef,
+    Loop,
     Output,
     Replace,
     SizeName,
@@ -62,7 +62,7 @@ def _run(
                 tape.run(values, (statement.number,), partial(_define, statement, sizes))
             case GradStatement(number=number):
                 tape.run(values, (number,), statement)
-            case ForLoop():
+            case Loop():
                 _loop(statement, values, sizes, tape)
             case _:
                 assert_never(statement)
@@ -101,7 +101,7 @@ def _replaced(statement: Replace, values: Mapping[int, Array], sizes: Mapping[st
     return array
 
 
-def _loop(statement: ForLoop, values: dict[int, Array], sizes: Mapping[str, int], tape: EvaluationTape) -> None:
+def _loop(statement: Loop, values: dict[int, Array], sizes: Mapping[str, int], tape: EvaluationTape) -> None:
     for carried in statement.carried:
         tape.run(values, (carried.number,), partial(_alias, [(carried.number, carried.initial)]))
     start, stop = (size_in(end, values, sizes) for end in (statement.start, statement.stop))

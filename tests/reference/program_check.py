@@ -20,12 +20,12 @@ from einturnip.lang.program import (
     DimDef,
     Equation,
     Expr,
-    ForLoop,
     GatherIndex,
     GradStatement,
     GuardedAccess,
     InputDef,
     LabelNumber,
+    Loop,
     Output,
     Replace,
     SizeExpr,
@@ -74,7 +74,7 @@ def _check_block(program: TypedProgram, statements: Iterable[Statement], known: 
             case GradStatement():
                 _check_gradient(program, statement, known)
                 known.add(statement.number)
-            case ForLoop():
+            case Loop():
                 _check_loop(program, statement, known)
             case _:
                 assert_never(statement)
@@ -120,7 +120,7 @@ def _check_gradient(program: TypedProgram, statement: GradStatement, known: set[
     _require(tensor.dtype.is_inexact and program.tensors[loss].dtype.is_float, f"{name} of a whole number")
 
 
-def _check_loop(program: TypedProgram, loop: ForLoop, known: set[int]) -> None:
+def _check_loop(program: TypedProgram, loop: Loop, known: set[int]) -> None:
     tensors = program.tensors
     inside = known | {carried.number for carried in loop.carried}
     _check_block(program, loop.body, inside)
@@ -175,9 +175,9 @@ def _check_expr(program: TypedProgram, equation: Equation, expr: Expr, known: se
             pass
 
 
-def _loops(statements: Iterable[Statement]) -> Iterator[ForLoop]:
+def _loops(statements: Iterable[Statement]) -> Iterator[Loop]:
     for statement in statements:
-        if isinstance(statement, ForLoop):
+        if isinstance(statement, Loop):
             yield statement
             yield from _loops(statement.body)
 
@@ -212,7 +212,7 @@ def _reads_older(program: TypedProgram, statements: Iterable[Statement], latest:
     """True if a statement reads a version of a tensor that its name no longer denotes: ``a, b = f(a, b)``."""
     for statement in statements:
         match statement:
-            case ForLoop(carried=carried, body=body):
+            case Loop(carried=carried, body=body):
                 numbers = {each.name: each.number for each in carried}
                 if _reads_older(program, body, latest | numbers):
                     return True

@@ -54,6 +54,13 @@ def test_variables_are_inputs_and_outputs_become_variables(shell, run):
     assert told == "centred : float64[2, 3]\ntotal : float64 = 15.0\n"
 
 
+def test_a_loop_that_its_bound_ends_is_a_warning(shell, run):
+    cell = "%%ein\nx = 1\nwhile x < 100, at most 3 {{\n  x = x * 2\n}}\noutput x\n"
+    result, told = run(cell=cell)
+    assert result.success and shell.user_ns["x"] == 8
+    assert "warning: line 2: the loop ended at its bound of 3 iterations" in told
+
+
 def test_a_variable_goes_before_a_default(shell, run):
     shell.user_ns["scale"] = 3
     run()

@@ -17,10 +17,10 @@ from einturnip.lang.program import (
     DimDef,
     Equation,
     Expr,
-    ForLoop,
     GradStatement,
     Index,
     InputDef,
+    Loop,
     Output,
     Replace,
     SizeExpr,
@@ -83,7 +83,7 @@ def sizes_in(statement: Statement) -> Iterator[tuple[Leaf, Span]]:
             yield from _equation_sizes(statement)
         case Replace(at=at):
             yield from ((leaf, size.span) for size in at if size is not None for leaf in size_dependencies(size))
-        case ForLoop(start=start, stop=stop):
+        case Loop(start=start, stop=stop):
             yield from ((leaf, size.span) for size in (start, stop) for leaf in size_dependencies(size))
         case DimDef() | InputDef() | Concatenate() | GradStatement() | Output():
             return

@@ -41,8 +41,8 @@ from einturnip.lang.program import (
     Concatenate,
     Equation,
     EquationLabel,
-    ForLoop,
     GradStatement,
+    Loop,
     Replace,
     Statement,
     tensors_of,
@@ -71,7 +71,7 @@ class LoopBody:
     number. ``written``: the slice of a tensor that an iteration writes, by the tensor's number.
     """
 
-    def __init__(self, sizes: BoundSizes, loop: ForLoop, values: range, first: int) -> None:
+    def __init__(self, sizes: BoundSizes, loop: Loop, values: range, first: int) -> None:
         self.variable_input: int | None = None
         self.reads: dict[int, TensorSlice] = {}
         self.written: dict[int, TensorSlice] = {}
@@ -115,7 +115,7 @@ class LoopBody:
                 return numbers.isdisjoint(parts)
             case GradStatement(loss=loss, by=by):
                 return numbers.isdisjoint((loss, by))
-            case ForLoop(body=body, carried=carried):
+            case Loop(body=body, carried=carried):
                 starts = (c.initial for c in carried)
                 return numbers.isdisjoint(starts) and all(self._is_apart(s, write, written) for s in body)
         return True
@@ -155,7 +155,7 @@ class LoopBody:
                     pass
                 case Replace() if any(at is not None and self._varies(at) for at in statement.at):
                     yield self._checked(self._equation(_with_slice(statement)))
-                case ForLoop(body=body):
+                case Loop(body=body):
                     yield self._checked(replace(statement, body=tuple(self._rewritten(body))))
                 case _:
                     yield self._checked(statement)

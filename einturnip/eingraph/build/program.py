@@ -29,9 +29,9 @@ from einturnip.lang.program import (
     Concatenate,
     DimDef,
     Equation,
-    ForLoop,
     GradStatement,
     InputDef,
+    Loop,
     Output,
     Replace,
     SizeExpr,
@@ -58,7 +58,7 @@ class ExpansionCount:
         Raises:
             SourceError: the graph is too large.
         """
-        self._done += not isinstance(statement, DimDef | InputDef | Output | ForLoop)
+        self._done += not isinstance(statement, DimDef | InputDef | Output | Loop)
         if nodes > MAX_NODES:
             message = "the program is too large with this statement"
             at_most = f"at most {MAX_NODES:,} operations on tensors"
@@ -66,7 +66,7 @@ class ExpansionCount:
             found = f"{nodes:,}"
             self._refuse(Diagnostic("E214", message, statement.span, expected=at_most, found=found, help=help_text))
 
-    def require_loop(self, loop: ForLoop) -> None:
+    def require_loop(self, loop: Loop) -> None:
         """Refuse a loop that would exceed the program's limit on equations.
 
         Raises:
@@ -90,9 +90,9 @@ class ExpansionCount:
         total = 0
         for statement in statements:
             match statement:
-                case ForLoop(condition=int(), body=body):
+                case Loop(condition=int(), body=body):
                     total += self.expanded(body, max_count - total)
-                case ForLoop():
+                case Loop():
                     total += self._iterations(statement, max_count - total)
                 case DimDef() | InputDef() | Output():
                     pass
@@ -102,7 +102,7 @@ class ExpansionCount:
                 break
         return total
 
-    def _iterations(self, loop: ForLoop, max_count: int) -> int:
+    def _iterations(self, loop: Loop, max_count: int) -> int:
         """Count the equations of a loop; an empty iteration counts as one, and so do unknown loop bounds."""
         values = self.iteration_values(loop)
         if values is None:
@@ -119,7 +119,7 @@ class ExpansionCount:
         self._sizes.loops = before
         return total
 
-    def iteration_values(self, loop: ForLoop) -> range | None:
+    def iteration_values(self, loop: Loop) -> range | None:
         """The values of a loop's variable; None while a bound is unknown."""
         start, stop = map(self._sizes.integer_quietly, (loop.start, loop.stop))
         return None if start is None or stop is None else range(start, max(start, stop))
@@ -133,7 +133,7 @@ class ExpansionCount:
 def _loop_bounds(statements: Iterable[Statement]) -> Iterator[SizeExpr]:
     """Yield the bounds of the loops among statements, including nested ones."""
     for statement in statements:
-        if isinstance(statement, ForLoop):
+        if isinstance(statement, Loop):
             yield from (statement.start, statement.stop)
             yield from _loop_bounds(statement.body)
 
@@ -203,11 +203,11 @@ class ProgramLowering:
                     self._concatenate(statement)
                 case GradStatement():
                     self._gradient(statement)
-                case ForLoop():
+                case Loop():
                     self._loop(statement)
                 case _:
                     assert_never(statement)
-            if not isinstance(statement, DimDef | Output | ForLoop):
+            if not isinstance(statement, DimDef | Output | Loop):
                 self._require_addressable(statement)
             self._count.add(statement, len(self.builder.nodes))
 
@@ -296,7 +296,7 @@ class ProgramLowering:
         self._gradients.add(made)
         self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
 
-    def _loop(self, loop: ForLoop) -> None:
+    def _loop(self, loop: Loop) -> None:
         """Unroll a loop. Stops at the first iteration with an error, so that each error is reported once."""
         sizes = self.sizes
         start, stop = sizes.integer(loop.start), sizes.integer(loop.stop)
@@ -323,7 +323,7 @@ class ProgramLowering:
                     sizes.unsized.add(number)
         sizes.loops.pop(loop.variable, None)
 
-    def _refuse_while(self, loop: ForLoop) -> None:
+    def _refuse_while(self, loop: Loop) -> None:
         """Report that a ``while`` cannot be unrolled, after the errors in its body."""
         problems = len(self.sizes.problems)
         self.run(loop.body)
@@ -331,14 +331,14 @@ class ProgramLowering:
             self._check_shapes(loop)
         if len(self.sizes.problems) == problems:
             self.sizes.statement = None
-            message = "a 'while' runs on the CPU of this machine only, in a run of its own"
+            message = "this run unrolls loops, and a 'while' cannot be unrolled"
             help_text = (
                 "leave out --device, --at, --sites, --parts, --emit, --simulate, --trace, --record, --replay, --steps, "
                 "in Python device=, client= and sessions; or let the loop count: for k in 0 .. n { ... }"
             )
             self.sizes.report("E216", message, loop.span, help=help_text)
 
-    def _check_shapes(self, loop: ForLoop) -> None:
+    def _check_shapes(self, loop: Loop) -> None:
         for carried in loop.carried:
             before, after = self.sizes.axes[carried.number], self.sizes.axes[carried.last]
             if [size.value for size in before] != [size.value for size in after]:

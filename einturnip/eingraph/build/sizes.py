@@ -10,8 +10,8 @@ from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.dependencies import sizes_in
 from einturnip.lang.program import (
     AxisSize,
-    ForLoop,
     InputDef,
+    Loop,
     SizeExpr,
     SizeLiteral,
     SizeName,
@@ -123,9 +123,15 @@ class BoundSizes:
         return expr
 
     def rendered(self) -> tuple[Diagnostic, ...]:
-        """The errors so far without duplicates, with their source lines."""
+        """The errors so far without duplicates, with their source lines.
+
+        A condition of a ``while`` is lowered twice, and what it expects may come from another place.
+        """
         files = {span.file: self.lines(span) for p in self.problems for span in (p.span, *(s for s, _ in p.secondary))}
-        return tuple(dict.fromkeys(with_source(p, files) for p in self.problems))
+        first = dict[Diagnostic, Diagnostic]()
+        for problem in self.problems:
+            first.setdefault(replace(problem, expected=""), problem)
+        return tuple(with_source(problem, files) for problem in first.values())
 
 
 def bind_sizes(
@@ -287,5 +293,5 @@ def _in_loops(statements: Iterable[Statement], variables: frozenset[str]) -> Ite
     """Yield every statement with the variables of its enclosing loops."""
     for statement in statements:
         yield statement, variables
-        if isinstance(statement, ForLoop):
+        if isinstance(statement, Loop):
             yield from _in_loops(statement.body, variables | {statement.variable})

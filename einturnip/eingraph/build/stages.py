@@ -21,7 +21,7 @@ from einturnip.eingraph.builder import GraphBuilder, copy_of
 from einturnip.eingraph.check import check
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import I64, DType
-from einturnip.lang.program import ForLoop, GradStatement, InputDef, TypedProgram
+from einturnip.lang.program import GradStatement, InputDef, Loop, TypedProgram
 from einturnip.tuning.search import ROLLED_EQUATIONS, ROLLED_ITERATIONS
 
 
@@ -91,7 +91,7 @@ def build_stages(
     """
     sizes = bind_sizes(program, shapes, dims or {}, origins or {})
     count = ExpansionCount(sizes)
-    top = [s for s in program.statements if isinstance(s, ForLoop)]
+    top = [s for s in program.statements if isinstance(s, Loop)]
     loops, whiles = {id(s) for s in top if _may_be_long(s, count)}, {id(s) for s in top if s.condition is not None}
     while loops and not program.states:
         lowering = _StageLowering(sizes, loops, can_unroll=not loops <= whiles)
@@ -111,7 +111,7 @@ def build_stages(
     return None
 
 
-def _may_be_long(loop: ForLoop, count: ExpansionCount) -> bool:
+def _may_be_long(loop: Loop, count: ExpansionCount) -> bool:
     """True if a loop has many equations, its bounds are unknown yet, or it has a condition."""
     values = count.iteration_values(loop)
     if values is None or loop.condition is not None:
@@ -154,7 +154,7 @@ class _StageLowering(ProgramLowering):
 
     def __init__(self, sizes: BoundSizes, loops: set[int], can_unroll: bool) -> None:
         super().__init__(sizes)
-        self.current: ForLoop | None = None
+        self.current: Loop | None = None
         self._loops, self._can_unroll = loops, can_unroll
         self._drafts = [_Draft(self.builder, 1)]
         self._next = len(sizes.program.tensors)
@@ -169,7 +169,7 @@ class _StageLowering(ProgramLowering):
 
     # -- stages
 
-    def _loop(self, loop: ForLoop) -> None:
+    def _loop(self, loop: Loop) -> None:
         values = self._count.iteration_values(loop)
         is_staged = self.current is None and id(loop) in self._loops and _may_be_long(loop, self._count)
         if values is None or not is_staged:
@@ -268,7 +268,7 @@ class _StageLowering(ProgramLowering):
 
     def _refuse_gradient(self, statement: GradStatement) -> None:
         """Report a derivative that passes through a ``while``."""
-        loops = [s for s in self.sizes.program.statements if isinstance(s, ForLoop) and s.condition is not None]
+        loops = [s for s in self.sizes.program.statements if isinstance(s, Loop) and s.condition is not None]
         loop = self.current or loops[0]
         message, place = "a gradient cannot pass a 'while'", ((loop.span, "the loop"),)
         help_text = "take it before the loop, in its body by what the loop carries, or let the loop count"

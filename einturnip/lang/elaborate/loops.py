@@ -21,7 +21,7 @@ from einturnip.lang.program import (
     CONDITION,
     Carried,
     Equation,
-    ForLoop,
+    Loop,
     SizeExpr,
     SizeLiteral,
     SizeName,
@@ -103,7 +103,7 @@ def _elaborate(
         condition = ends[CONDITION].number if CONDITION in ends else None
         draft.statements += first
         place = draft.place or node.span
-        draft.emit(ForLoop(variable, start, stop, tuple(ends.values()), tuple(body), place, condition))
+        draft.emit(Loop(variable, start, stop, tuple(ends.values()), tuple(body), place, condition))
 
 
 # -- conditions
@@ -128,7 +128,7 @@ def require_no_states(scope: NameScope) -> None:
     """Report a ``while`` in a program with states; called after all statements."""
     states = [known for name, known in scope.tensors.items() if known is not None and scope.is_state(name)]
     for statement in scope.draft.statements:
-        if states and isinstance(statement, ForLoop) and statement.condition is not None:
+        if states and isinstance(statement, Loop) and statement.condition is not None:
             place, help_text = statement.span, "let the loop count: for k in 0 .. n { ... }"
             message = "a 'while' cannot be in a program with states"
             scope.conflict("E011", message, place, states[0].span, "a state", help_text)
