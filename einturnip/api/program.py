@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
 from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import RunError
+from einturnip.core.units import parse_size
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
 from einturnip.runtime.scheduler.report import Prediction, Progress
@@ -204,13 +205,15 @@ class Program:
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
+        client: Any = None,
         **inputs: Any,
     ) -> Session:
         """Create a session, which runs the program step by step and keeps its states in place.
 
         Inputs and initial states given here apply to every step. ``memory`` is the maximum that the session adds to
         this process: states, results and arena together; states that do not fit are kept in nameless files.
-        ``reproducible=True``: every step has the same bits for any memory and any number of workers.
+        ``reproducible=True``: every step has the same bits for any memory and any number of workers. ``client``: a Dask
+        client whose workers run the steps and keep the states, each within ``memory``.
         """
         settings = Settings(
             *(memory, arena, workers, {}, spill, spill_limit, policy, exact), reproducible=reproducible, force=force
@@ -221,7 +224,10 @@ class Program:
         sizes = {**self._dims, **integer_sizes(dims or {})}
         check_names("dim", sizes, self._program.dims)
         with external_files_allowed(allow_external):
-            return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
+            options, allowed = settings.options(), settings.allowed()
+            if client is not None:
+                options, allowed = replace(options, memory=None if memory is None else parse_size(memory)), None
+            return Session(self._program, self._folder, sizes, options, given, allowed=allowed, client=client)
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,10 @@ class Result(Mapping[str, Any]):
         self._values = dict(values)
         self._report = report
         self._analyse = analyse
+
+    def without(self, names: Collection[str]) -> Result:
+        """Return the result without some outputs (internal)."""
+        return Result({n: v for n, v in self._values.items() if n not in names}, self._report, self._analyse)
 
     @property
     def report(self) -> RunReport:

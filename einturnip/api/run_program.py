@@ -70,9 +70,11 @@ def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, sto
     return Result(_values(targets), lambda: report, partial(job.analysis, report))
 
 
-def run_on_cluster(job: Job, progress: Callable[[Progress], None] | None) -> Result:
+def run_on_cluster(
+    job: Job, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None
+) -> Result:
     """Run a job on the workers of its cluster; each output has a target, or its blocks stay there."""
-    report, _ = job.run(progress)
+    report, _ = job.run(progress, stop)
     assert job.on_workers is not None
     values = _values({name: t for name, t in job.targets.items() if t is not None}) | job.on_workers.arrays
     return Result(values, lambda: report, analysis(job.planned, lambda: report))

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
 from einturnip.api.active_runs import run_in_progress, undisturbed
+from einturnip.api.cluster_steps import ClusterSteps
 from einturnip.api.held_values import HeldValues
 from einturnip.api.inputs import check_names, close_all, open_some
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
@@ -52,13 +54,20 @@ class Session:
         inputs: Mapping[str, Any],
         missing: Missing = needs_data,
         allowed: int | None = None,
+        client: Any = None,
     ) -> None:
-        """``allowed``: bytes that may be added to the process, unless ``options.memory`` is given."""
+        """``allowed``: bytes that may be added to the process, unless ``options.memory`` is given.
+
+        ``client``: a Dask client whose workers run the steps and keep the states, each within ``options.memory``.
+        """
         self._program = with_state_outputs(program, program.updates)
         self._dims, self._options, self._allowed = dict(dims), options, allowed
         self._placeholder = initial_state(program, missing)
         self._folder = folder
         self._held = HeldValues(options.spill)
+        self._on_workers: ClusterSteps | None = None
+        if client is not None:
+            self._on_workers = ClusterSteps(client, self._program, self._dims, options, self._placeholder)
         self._begun = False  # the states are allocated by the first step
         self._given_sources = self._opened(inputs, program.inputs)
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
@@ -122,14 +131,16 @@ class Session:
         check_names("state", [name], (state.name for state in self._program.states))
         tensor = [state for state in self._program.states if state.name == name]
         source = self._opened({name: value}, tensor)[name]
-        storages = self._held.storages
-        if name not in storages:
+        states = self._states()
+        if name not in states:
             self._given_sources[name] = source
-        elif source.shape != storages[name].shape:
-            given, expected = list(source.shape), list(storages[name].shape)
+        elif source.shape != states[name].shape:
+            given, expected = list(source.shape), list(states[name].shape)
             raise BindError(f"state {name} has the shape {expected}, and {given} is given")
+        elif self._on_workers is not None:
+            self._on_workers.set(name, source)
         else:
-            storages[name].fill(source)
+            self._held.storages[name].fill(source)
             source.close()
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -171,6 +182,8 @@ class Session:
             self._closed = True
             close_all(self._given_sources.values())
             self._held.close()
+            if self._on_workers is not None:
+                self._on_workers.close()
             self._activate(None)
             self._plans.clear()
 
@@ -189,6 +202,11 @@ class Session:
     def _step(
         self, sources: Mapping[str, Source], progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> Result:
+        if self._on_workers is not None:
+            result = self._on_workers.run(sources, progress, stop)
+            self._close_initial(self._on_workers.states)
+            self.steps += 1
+            return result
         sources = {**sources, **self._states()}
         key = plan_cache.shapes_key({n: s for n, s in sources.items() if n not in self._held.storages})
         plan = self._plans.get(key)
@@ -259,7 +277,11 @@ class Session:
         return replace(self._options, memory=before + self._allowed, base_nbytes=-before)
 
     def _opened(self, given: Mapping[str, Any], defaults: Iterable[InputDef]) -> dict[str, Source]:
-        return open_some(self._program, given, self._folder, defaults, lambda: reading_within(self._limited_options()))
+        return open_some(self._program, given, self._folder, defaults, self._reading)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Context for files, within the limit of this process, if it has one."""
+        return nullcontext() if self._on_workers is not None else reading_within(self._limited_options())
 
     def _plan_for(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
         """The plan for these inputs; the first one also allocates the states."""
@@ -276,6 +298,8 @@ class Session:
         return StepPlan(planned, options), {**all_sources, **self._states()}
 
     def _states(self) -> dict[str, Source]:
+        if self._on_workers is not None:
+            return self._on_workers.states
         return {name: storage.read for name, storage in self._held.storages.items()}
 
     def _allocate_states(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
@@ -285,7 +309,11 @@ class Session:
         self._begun = True
         for storage in self._held.allocate([(n.name, n.shape, n.dtype) for n in nodes], self._options, updates):
             storage.fill(sources[storage.name])
-        for name in self._held.storages:
+        self._close_initial(self._held.storages)
+
+    def _close_initial(self, states: Iterable[str]) -> None:
+        """Close the sources from which states have begun."""
+        for name in states:
             if name in self._given_sources:
                 self._given_sources.pop(name).close()
 
@@ -296,8 +324,9 @@ class Session:
             return self._source(name)
 
     def _source(self, name: str) -> Source:
-        if name in self._held.storages:
-            return self._held.storages[name].read
+        states = self._states()
+        if name in states:
+            return states[name]
         check_names("state", [name], [state.name for state in self._program.states])
         if name in self._given_sources:
             return self._given_sources[name]

@@ -168,6 +168,7 @@ class _Site:
             compile_ahead(tasks, machine)
 
     def _require_memory(self, sources: Mapping[str, Source]) -> None:
+        trim_heap()  # of what earlier runs and other tasks have left
         excess = excess_nbytes(self.part.graph, self.memory, THREADS) + window_nbytes(self.part, sources)
         excess += self.more["extra"]
         if self.more["bounded"] and excess > 0:

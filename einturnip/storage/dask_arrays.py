@@ -11,10 +11,14 @@ import numpy as np
 from einturnip.core.errors import BindError, DTypeError, EinturnipError, StoreError
 from einturnip.ir.dtypes import from_numpy
 from einturnip.storage.chunks.chunk_grid import ChunkGrid, GridSource, Index
-from einturnip.storage.types import Array
+from einturnip.storage.io.transfer import copy_blocked
+from einturnip.storage.layout import blocks
+from einturnip.storage.types import Array, Region, slices, window
 
 CHUNK_COPIES = 3.0
 """Chunks that take memory while Dask computes one: the result, an operand of its last task, and the chunk before."""
+PART_NBYTES = 16 << 20
+"""Bytes that are read at once from chunks on workers."""
 
 
 class DaskSource(GridSource):
@@ -47,13 +51,25 @@ class DaskSource(GridSource):
                 f"input {name}: the array given has dtype {array.dtype}, which einturnip has no type for; convert it "
                 "with .astype"
             ) from None
-        self.array = array
+        self.array: Any = array
         self.compute: Callable[[Any], Any] = _computed
         super().__init__(name, ChunkGrid.of_extents(array.chunks), dtype, self._computed, CHUNK_COPIES)
 
     def read_in_parts(self) -> None:
         """Record that a part of a chunk is read without the rest of it."""
         self.held_nbytes, self.whole_chunks = 0, False
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out``: chunk by chunk, or in parts of any chunks if these are read without the rest."""
+        if self.whole_chunks:
+            return super().read(region, out)
+        for part in blocks(region, self.dtype.itemsize, PART_NBYTES):
+            copy_blocked(out[window(part, region)], np.asarray(self.compute(self.array[slices(part)])))
+        return out.nbytes
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.array = None  # its chunks may be in the memory of workers, as long as somebody has it
 
     def _computed(self, index: Index) -> Array:
         try:

@@ -15,6 +15,7 @@ import pytest
 import einturnip as et
 from einturnip.cluster import coordinator
 from einturnip.core.errors import BindError, CapacityError, DTypeError
+from einturnip.storage.dask_arrays import DaskSource
 
 da = pytest.importorskip("dask.array")
 futures_of = pytest.importorskip("distributed").futures_of
@@ -170,3 +171,46 @@ def test_dask_arrays_that_workers_cannot_read(client: Any) -> None:
     with pytest.raises(BindError, match="there are none. help: client="):
         et.einsum("ij->j", np.ones((3, 2)), out="dask")
     np.testing.assert_array_equal(et.einsum("ij->j", x, client=client), np.full(40, 60.0))
+
+
+STEPS = (
+    "input A : f64[n,n], b : f64[n]\nstate x : f64[n] = 0, t : i64 = 0\n"
+    "r[i] = b[i] - sum[j] A[i,j] * x[j]\nx[i] <- x[i] + r[i] / 8\nt <- t + 1\nnorm = sum[i] r[i]^2\noutput norm\n"
+)
+
+
+def test_states_of_a_session_stay_on_the_workers(client: Any, tmp_path: Path) -> None:
+    a, b, x = drawn(60, 60) / 64, drawn(60), np.zeros(60)
+    with et.compile(STEPS).session(A=a, b=b, client=client, memory="250MiB") as session:
+        for step in range(3):
+            r = b - a @ x
+            result = session.step()
+            np.testing.assert_allclose(result["norm"], r @ r)
+            x = x + r / 8
+            np.testing.assert_allclose(session.state("x"), x)
+            assert (session.state("t"), session.steps, len(result.report.sites)) == (step + 1, step + 1, 4)
+        source = session.source("x")
+        assert isinstance(source, DaskSource) and sorted(result) == ["norm"]
+        saved = session.save(tmp_path)
+        futures = [weakref.ref(future) for future in futures_of(source.array)]
+        session.set_state("x", np.ones(60))
+        np.testing.assert_allclose(session.step()["norm"], ((b - a @ np.ones(60)) ** 2).sum())
+        with pytest.raises(BindError, match=r"state x has the shape \[60\], and \[3\] is given"):
+            session.set_state("x", np.ones(3))
+        assert [future() for future in futures] == [None] * len(futures)  # the workers have freed it
+    assert os.listdir(tmp_path) == [saved.name]
+    with et.compile(STEPS).session(A=a, b=b, client=client) as session:
+        assert session.load(tmp_path) and session.steps == 3
+        np.testing.assert_allclose(session.state("x"), x)
+        session.step()
+        np.testing.assert_allclose(session.state("x"), x + (b - a @ x) / 8)
+
+
+def test_a_step_that_fails_leaves_the_states(client: Any) -> None:
+    text = "input k : i64[n]\nstate x : f64[n] = 1\ny[i] = x[k[i]] * 2\nx[i] <- y[i]\noutput y\n"
+    with et.compile(text).session(client=client) as session:
+        session.step(k=np.arange(9))
+        with pytest.raises(et.RunError, match="index 9"):
+            session.step(k=np.full(9, 9))
+        np.testing.assert_array_equal(session.state("x"), np.full(9, 2.0))
+        np.testing.assert_array_equal(session.step(k=np.arange(9))["y"], np.full(9, 4.0))

@@ -1,0 +1,108 @@
+"""Steps of a session on the workers of a Dask client; its states stay there between the steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from einturnip.api import plan_cache
+from einturnip.api.jobs import Job, Missing, complete, plan_job
+from einturnip.api.results import Result
+from einturnip.api.run_program import run_on_cluster, with_arrays
+from einturnip.compiler import Options, bind
+from einturnip.core.errors import CapacityError
+from einturnip.lang.program import TypedProgram
+from einturnip.runtime.scheduler.report import Progress
+from einturnip.storage.types import Source
+
+
+class ClusterSteps:
+    """Plans and runs steps on workers.
+
+    ``options.memory`` bounds each worker. ``states``: those that a step has made, as Dask arrays on the workers.
+    """
+
+    def __init__(
+        self, client: Any, program: TypedProgram, dims: Mapping[str, int], options: Options, missing: Missing
+    ) -> None:
+        self._client, self._program, self._dims, self._options = client, program, dims, options
+        self._missing = missing
+        self._plans: dict[Hashable, Job] = {}
+        self.states: dict[str, Source] = {}
+
+    def run(
+        self,
+        sources: Mapping[str, Source],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Result:
+        """Run a step, and replace the states that it changes. If it fails, they are those of the step before.
+
+        Raises:
+            CapacityError, DeviceError, RunError, StoreError: see ``Program.__call__``.
+        """
+        sources = {**sources, **self.states}
+        key = plan_cache.shapes_key(sources)
+        try:
+            result = self._run(self._plans.get(key), key, sources, progress, stop)
+        except BaseException:
+            self._plans.clear()  # other workers may be left
+            raise
+        updates = self._program.updates
+        for name in updates:
+            self.set(name, self._source(name, result[name]))
+        return result.without(updates)
+
+    def set(self, name: str, source: Source) -> None:
+        """Replace a state."""
+        if name in self.states:
+            self.states[name].close()
+        self.states[name] = source
+
+    def close(self) -> None:
+        """Free the states."""
+        for source in self.states.values():
+            source.close()
+        self.states.clear()
+        self._plans.clear()
+
+    def _source(self, name: str, array: Any) -> Source:
+        from einturnip.cluster.dask_arrays import locate
+        from einturnip.storage.dask_arrays import DaskSource
+
+        source = DaskSource(name, array)
+        locate(self._client, {name: source}, None, tuple)
+        return source
+
+    def _run(
+        self,
+        planned: Job | None,
+        key: Hashable,
+        sources: Mapping[str, Source],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Result:
+        if planned is not None:
+            every = complete(planned.planned.graph, sources, self._missing)
+            try:
+                targets = with_arrays(planned.bound, {}, self._program.updates)
+                job = replace(_without_data(planned), sources=every, targets=targets)
+                return run_on_cluster(job, progress, stop)
+            except CapacityError:  # the workers have grown since it was planned
+                self._plans.pop(key)
+        graph = bind(self._program, sources, self._dims)
+        every, kept = complete(graph, sources, self._missing), frozenset(self._program.updates)
+        job = plan_job(graph, every, with_arrays(graph, {}, kept), self._options, self._client, kept)
+        result = run_on_cluster(job, progress, stop)
+        self._plans[key] = _without_data(job)
+        return result
+
+
+def _without_data(job: Job) -> Job:
+    """Return a job without the sources and results of a run, which would stay in memory with it."""
+    assert job.on_workers is not None
+    planned = replace(job.planned, sources={}, targets={})
+    on_workers = replace(job.on_workers, plan=replace(job.on_workers.plan, planned=planned), arrays={})
+    return replace(job, planned=planned, sources={}, targets={}, on_workers=on_workers)
