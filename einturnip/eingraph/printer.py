@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.einsum import Access, Einsum, Index, TileSpace
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import COMPARISONS, LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
@@ -69,7 +70,12 @@ def _formula(einsum: Einsum, tensors: list[str], labels: Sequence[str]) -> str:
         return join
     keys = [f"{labels[k.label]} = {show_scalar(k.value, names, tuple(labels))}" for k in einsum.keys]
     held = f"where {', '.join(keys)}: " if keys else ""
-    return f"{einsum.aggregation.op}[{','.join(labels[einsum.n_out :])}] {held}{join}"
+    return f"{_operator(einsum.aggregation)}[{','.join(labels[einsum.n_out :])}] {held}{join}"
+
+
+def _operator(aggregation: Aggregation) -> str:
+    """The name of an aggregation; ``NAME.fold`` if it has a lift, because its join is lifted already."""
+    return aggregation.op if aggregation.row.lift is None else f"{aggregation.op}.fold"
 
 
 def _body(graph: EinGraph, node: EinsumNode, region: Region) -> Iterator[tuple[RegionStep, list[str], list[str]]]:
@@ -206,7 +212,7 @@ def _einsum_json(
         pairs = zip((labels[k.label] for k in einsum.keys), values, strict=True)
         found["keys"] = [{"label": label, "value": value} for label, value in pairs]
     found["join"] = show_scalar(einsum.join, names, tuple(labels))
-    found["aggregation"] = einsum.aggregation.op if einsum.aggregation else None
+    found["aggregation"] = _operator(einsum.aggregation) if einsum.aggregation else None
     return found | {"kind": "einsum"}
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -42,19 +43,18 @@ class Monoid:
     ``result``: the result's dtype for values of a dtype: ``value`` the same, ``wide`` that of a sum (64 bits for
     integers), ``inexact`` that of a mean (f64 for integers), ``index`` i64.
 
-    ``slope``: derivative of the result by one lifted value x, given x, the result y and the number of values n; or the
-    name of a rule of ``eingraph.autodiff.weights``; None where it is 0 everywhere.
+    ``slope``: the derivative of the result by one lifted value x (the chain rule adds that of ``lift``), as a function
+    of x, the result y and the number of values n; or the name of a rule of ``eingraph.autodiff.weights``; None where it
+    is 0 everywhere.
 
     ``values``: the values it takes: ``real`` all but complex numbers, ``bool`` conditions only.
 
     ``lift``: what is folded of each value, in the accumulator's dtype; the values themselves if None. Equations apply
-    it to their join, so that rewriting, derivatives and kernels know the folded values only.
+    it to their join (``Aggregation.of_lifted``): rewriting, derivatives and kernels know the folded values only.
 
     ``finalize``: the result of a state's components and the number n of values; the first component if None.
 
-    ``counts``: ``finalize`` needs n. If n depends on data, as in sums by key, states have a count as a component.
-
-    ``shifts``: adding c to each value adds c to the result.
+    ``shifts``: adding c to each lifted value adds c to the result.
 
     ``conditions``: the row that is used instead of this one where the values are conditions.
     """
@@ -67,7 +67,6 @@ class Monoid:
     values: Literal["any", "real", "bool"] = "any"
     lift: Lift | None = None
     finalize: Finalize | None = None
-    counts: bool = False
     shifts: bool = False
     conditions: str = ""
 
@@ -75,6 +74,32 @@ class Monoid:
     def accumulates(self) -> bool:
         """True if a program can request the dtype of the state."""
         return self.values != "bool" and self.result != "index" and self.combine != "pick"
+
+    @property
+    def counts(self) -> bool:
+        """True if ``finalize`` reads n.
+
+        Where n depends on data, as in sums by key, it is a component of the state.
+        """
+        return self.finalize is not None and _finalize_reads_number(self.finalize)
+
+    @property
+    def slope_counts(self) -> bool:
+        """True if ``slope`` is a function that reads n."""
+        return callable(self.slope) and _slope_reads_number(self.slope)
+
+
+@cache
+def _finalize_reads_number(finalize: Finalize) -> bool:
+    state = OperandRef(0, F64), OperandRef(1, F64)
+    few, many = (finalize(state, ScalarConst(n, F64)) for n in (2.0, 3.0))
+    return few != many
+
+
+@cache
+def _slope_reads_number(slope: Slope) -> bool:
+    few, many = (slope(OperandRef(0, F64), OperandRef(1, F64), ScalarConst(n, F64)) for n in (2.0, 3.0))
+    return few != many
 
 
 def _one(x: Scalar, y: Scalar, n: Scalar) -> Scalar:
@@ -113,7 +138,7 @@ _ROWS = (
     Monoid("any", "`any[i] c[i]`: whether it holds for some i.", "or", "value", None, "bool"),
     Monoid("all", "`all[i] c[i]`: whether it holds for every i.", "and", "value", None, "bool"),
     Monoid("mean", "`mean[i] X[i]`: the mean over i; nan over an empty range.",
-           "add", "inexact", "quotient", finalize=_quotient, counts=True, shifts=True),
+           "add", "inexact", "quotient", finalize=_quotient, shifts=True),
     Monoid("logsumexp", "`logsumexp[i] X[i]`: log(sum[i] exp(X[i])), without overflow.",
            "log_add", "inexact", _softmax, "real", finalize=_log_of_sum, shifts=True),
     Monoid("argmax", "`argmax[i] X[i]`: the first i with the maximal X" + _FIRST,
@@ -150,6 +175,15 @@ class Aggregation:
     def combine(self) -> Combine:
         """How two states combine."""
         return MONOIDS[self.op].combine
+
+    def of_lifted(self) -> Aggregation:
+        """The operator over values that are lifted already: a sum of squares is the sum of them.
+
+        Its row is one without a lift if the table has one that folds alike, so that both are the same computation.
+        """
+        row = self.row
+        alike = (plain.name for plain in MONOIDS.values() if plain.lift is None and _fold(plain) == _fold(row))
+        return replace(self, op=next(alike, self.op), value=self.state[0])
 
     @property
     def identity(self) -> tuple[bool | int | float, ...]:
@@ -227,6 +261,11 @@ class Aggregation:
     def scaled(self) -> bool:
         """True where the state is a maximum and a sum that is scaled when the maximum grows."""
         return self.combine in _SCALED
+
+
+def _fold(row: Monoid) -> tuple[object, ...]:
+    """The computation on lifted values by which two rows are compared."""
+    return row.combine, row.finalize, row.slope
 
 
 def _extreme(dtype: DType, lowest: bool) -> bool | int | float:

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import einturnip as et
+from einturnip.eingraph.build.program import build
+from einturnip.eingraph.printer import show, to_json
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.ir.aggregations import AGGREGATIONS, MONOIDS, Aggregation, Monoid, aggregation
 from einturnip.ir.dtypes import BOOL, F32, F64, I64
 from einturnip.ir.einsum import Einsum, Key
@@ -35,7 +38,7 @@ K = np.random.default_rng(5).integers(0, 5, 40)
 
 
 def _square(x: Scalar) -> Scalar:
-    return ScalarCall("pow", (x, ScalarConst(2, x.dtype)), x.dtype)
+    return ScalarCall("pow", (x, ScalarConst(2.0, x.dtype)), x.dtype)
 
 
 def _root(state: tuple[Scalar, ...], n: Scalar) -> Scalar:
@@ -52,7 +55,7 @@ ADDED = {
         "added_squares", "The sum of squares.", "add", "wide", MONOIDS["sum"].slope, "real", lift=_square
     ),
     "added_root": Monoid(
-        "added_root", "The root of the mean square.", "add", "inexact", _slope, "real", _square, _root, counts=True
+        "added_root", "The root of the mean square.", "add", "inexact", _slope, "real", _square, _root
     ),
 }
 ROWS = (*AGGREGATIONS, *ADDED)
@@ -80,7 +83,7 @@ def test_the_fields_of_a_row_agree(name: str, keyed: bool) -> None:
     operator = aggregation(name, BOOL if name in ("any", "all") else F64, keyed=keyed)
     assert len(operator.identity) == len(operator.state)
     fixed = operator.row.counts and not keyed
-    assert (operator.finished((3,)) != operator.finished((5,))) == fixed, "a finalize that reads n counts"
+    assert (operator.finished((3,)) != operator.finished((5,))) == fixed
     assert operator.finalize_is_identity == (operator.row.finalize is None)
     assert operator.indexed == (operator.row.result == "index")
     assert operator.state[0].is_inexact or not operator.rounds
@@ -186,6 +189,54 @@ def test_derivatives(name: str) -> None:
     body = f"y[i] = {name}[j] (X[i,j]^2 + X[0,j])\nz[k[i]: 2, j] = {name}[i] X[i,j]\n"
     body += "L = sum[i] y[i]^2 + sum[g,j] z[g,j]^2 * (j+1)"
     assert_derived(with_gradients(body, "L", inputs), inputs)
+
+
+def test_a_slope_receives_the_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the result does not depend on it, so that nothing else counts them."""
+    row = Monoid("numbered", "A sum.", "add", "inexact", lambda x, y, n: n)
+    monkeypatch.setitem(MONOIDS, row.name, row)
+    monkeypatch.setitem(lexer._WORDS, row.name, "AGGREGATION")
+    text = """input X : f64[n,m]
+input k : i64[n]
+y[i] = numbered[j] X[i,j]
+z[k[i]: 2, j] = numbered[i] X[i,j]
+L = sum[i] y[i]
+M = sum[g,j] z[g,j]
+G[i,j] = grad(L, X[i,j])
+H[i,j] = grad(M, X[i,j])
+output G, H
+"""
+    found = et.compile(text)(X=X[:3, :4], k=np.array([0, 1, 1]))
+    np.testing.assert_array_equal(found["G"], np.full((3, 4), 4.0))
+    np.testing.assert_array_equal(found["H"], np.repeat([[1.0], [2.0], [2.0]], 4, axis=1))
+    assert row.slope_counts and not row.counts
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_shifts_hold(name: str) -> None:
+    """A row whose result moves with its values says so, and no other row does."""
+    operator = aggregation(name, BOOL if MONOIDS[name].values == "bool" else F64)
+    if operator.row.result == "index" or operator.value == BOOL:
+        assert not operator.row.shifts
+        return
+    einsum = _einsum(operator, False)
+    (found,), (moved,) = (evaluate_einsum(einsum, [X[:9, :70] + c]) for c in (2.0, 2.5))
+    assert np.allclose(found + 0.5, moved) == operator.row.shifts
+
+
+def test_a_row_that_folds_as_another_one_is_the_same_computation() -> None:
+    text = "input A : f64[i,j]\ns[i] = added_squares[j] A[i,j]\nt[i] = sum[j] A[i,j]^2\noutput s, t\n"
+    graph = build(compile_text(text), {"A": (3, 4)}, {})
+    assert show(graph).splitlines()[1] == "1: s[i] : f64 3 = sum[j] A[i,j]^2  -> output s"
+    assert [node["aggregation"] for node in to_json(graph)[1:]] == ["sum", "sum"]
+    assert rewrite(graph).outputs == (("s", 1), ("t", 1))
+
+
+def test_a_fold_that_no_row_without_lift_has_is_printed_as_no_row_is() -> None:
+    text = "input A : f64[i,j]\ns[i] = added_root[j] A[i,j]\noutput s\n"
+    graph = build(compile_text(text), {"A": (3, 4)}, {})
+    assert show(graph).splitlines()[1] == "1: s[i] : f64 3 = added_root.fold[j] A[i,j]^2  -> output s"
+    assert to_json(graph)[1]["aggregation"] == "added_root.fold"
 
 
 def test_what_an_added_row_means() -> None:

@@ -77,8 +77,8 @@ class PointWeights:
         return tensor if isinstance(tensor, ScalarConst) else self.space.operand(tensor, self.out)
 
     def _count(self, operator: Aggregation) -> Scalar:
-        """The number of points of the result, at each of them; 1 if the slope does not need it."""
-        if not operator.row.counts:
+        """The number of points of the result, at each of them; 1 if the slope does not read it."""
+        if not operator.row.slope_counts:
             return constant(1, operator.result)
         if not self.keys:
             return constant(math.prod(self.space.bounds[p] for p in self.bound), operator.result)
