@@ -13,6 +13,7 @@ from typing import Any
 
 from einturnip.cost.link import MachineLink
 from einturnip.cost.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS, TURNS
+from einturnip.ir.functions import PRICED_AS
 
 Table = tuple[tuple[str, float], ...]
 Products = tuple[tuple[str, tuple[float, ...]], ...]
@@ -126,6 +127,9 @@ class Machine:
                 return self._points[other] * scale * width
         if operation.startswith("convert"):
             return self._points.get("convert.float32.float64", _UNKNOWN)
+        other = PRICED_AS.get(operation, operation)
+        if other != operation:
+            return self.point_seconds(f"{other}.{dtype}")
         return _UNKNOWN * width
 
     def row_seconds(self, nbytes: float) -> float:

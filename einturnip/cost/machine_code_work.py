@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from einturnip.cost.kernel_work import ArrayPass, KernelWork
 from einturnip.ir.einsum import labels_read
+from einturnip.ir.functions import PRICED_AS
 from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
@@ -89,4 +90,4 @@ def fused_row_work(row_spec: FusedRowSpec, extents: Sequence[int]) -> KernelWork
 
 
 def _weight(op: str, wide: bool) -> int:
-    return _WEIGHTS.get(op, (1, 1))[wide]
+    return _WEIGHTS.get(op, _WEIGHTS.get(PRICED_AS.get(op, ""), (1, 1)))[wide]

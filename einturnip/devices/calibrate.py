@@ -20,6 +20,7 @@ import threadpoolctl
 
 from einturnip.cost.machine_defaults import SIDES
 from einturnip.ir.dtypes import BF16, F32, DType, from_numpy
+from einturnip.ir.functions import PRICED_AS
 from einturnip.kernels.blas.cblas import MatrixOperand, product
 from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array, first_along, flat_arg, mask_type, operation
@@ -31,7 +32,7 @@ _COPIED_NBYTES = 16 << 20  # larger than a core's caches
 _FLOATS = ("float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 _INTEGERS = ("int32", "int64")
-_UNARY = "exp log log1p expm1 sqrt sin cos tan tanh reciprocal negative absolute sign floor ceil rint square exp_quiet"
+_UNARY = " ".join([*PRICED_AS, "reciprocal negative square exp_quiet"])
 _BINARY = "add subtract multiply true_divide minimum maximum power floor_divide remainder less equal"
 _OF_COMPLEX = "add subtract multiply true_divide exp negative absolute conjugate square equal"
 _OF_INTEGERS = "add subtract multiply minimum maximum floor_divide remainder less greater_equal equal absolute negative"

@@ -24,31 +24,52 @@ AdjointRule: TypeAlias = Callable[[Scalar, Scalar, Scalar], Scalar]
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseFunction:
-    """A function of one number.
+    """One scalar function: its meaning, types, derivative and cost.
 
-    ``doc``: shown by editors. ``numpy``: its meaning; float16 and bfloat16 are computed in float32. ``derivative``:
-    f'(x) from x and y = f(x). ``adjoint``: for functions that are not holomorphic, the adjoint of x from x, y and the
-    adjoint g of y, which are complex, or all real (see ``ir/derivatives.py``). Functions with neither have derivative
-    0. ``is_complex``: whether it takes complex numbers. ``is_real``: whether the result for a complex number is real.
-    ``takes_bool``: whether it takes conditions. ``keeps_integers``: whether integers stay integers; else they are
-    converted to floats. ``unchanged``: kinds of dtypes whose values are the result. ``is_cheap``: whether computing it
-    again costs no more than reading it. ``definition``: a formula in other functions, from which kernels are made. Its
-    parts may overflow, divide by zero or be nan only where the function itself is infinite or nan, because a run warns
-    of that; branches that are not chosen count, so limit their argument first, as ``_asinh`` does.
+    A function of the real numbers alone whose ``numpy`` is a ufunc needs the first four fields. Tests name the row that
+    lacks something.
     """
 
     name: str
+    # Its documentation in editors: one line that ends with a period.
     doc: str
+    # The meaning. Arrays of float16 and bfloat16 are converted to float32 first.
     numpy: Callable[[Array], Any]
+    # f'(x) from x and y = f(x), for functions that are holomorphic or take no complex numbers.
     derivative: Rule | None = None
+    # For functions that are not holomorphic, instead of f'(x): the adjoint of x from x, y and the adjoint g of y. See
+    # ``ir/derivatives.py`` for adjoints of complex numbers. A function with neither rule has derivative 0.
     adjoint: AdjointRule | None = None
+    # Whether it takes complex numbers.
     is_complex: bool = False
+    # Whether the result for a complex number is real.
     is_real: bool = False
+    # Whether it takes conditions. Most do, since bool is converted to a float as integers are.
     takes_bool: bool = True
+    # Whether the result for an integer is an integer; otherwise integers are converted to floats first.
     keeps_integers: bool = False
+    # The kinds of dtypes (b, i, u, f or c, as ``DType.kind``) of which every number is its own result.
     unchanged: str = ""
+    # Whether computing it again costs no more than reading a stored result.
     is_cheap: bool = False
+    # A formula in other functions from which all kernels are made. A run warns when a part of it overflows, divides by
+    # zero or is invalid. So a part must do this only where the function itself is infinite or nan. Both branches of a
+    # ``where`` are computed: limit the argument of each first, as ``_asinh`` does.
     definition: Callable[[Scalar], Scalar] | None = None
+    # Whether machine code lacks it: NumPy then computes every expression that contains it.
+    by_numpy: bool = False
+    # Another row, whose rate in NumPy and weight in machine code price this one where its own were not measured.
+    priced_as: str = "tanh"
+
+    @property
+    def ufunc(self) -> str:
+        """The name of the one ufunc that computes it in kernels; "" if it takes several array operations."""
+        return self.numpy.__name__ if isinstance(self.numpy, np.ufunc) and self.definition is None else ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether ``doctor --calibrate`` measures its ufunc on real floats."""
+        return bool(self.ufunc) and "f" not in self.unchanged
 
     def result(self, dtype: DType) -> DType:
         """Return the dtype of the result for an argument that need not be converted."""
@@ -228,7 +249,7 @@ def _softplus(x: Array) -> Array:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 _Row = ElementwiseFunction
-_exact = partial(ElementwiseFunction, keeps_integers=True, is_cheap=True)
+_exact = partial(ElementwiseFunction, keeps_integers=True, is_cheap=True, priced_as="abs")
 # The functions that take complex numbers and have a derivative here are holomorphic.
 ELEMENTWISE: dict[str, ElementwiseFunction] = {
     row.name: row
@@ -252,15 +273,15 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             adjoint=_abs_adjoint,
             is_complex=True,
             is_real=True,
-            unchanged="b",
+            unchanged="bu",
         ),
         _exact("sign", "-1, 0 or 1.", np.sign, adjoint=_sign_adjoint, is_complex=True, takes_bool=False),
         _exact("floor", "The next whole number below.", np.floor, unchanged="biu"),
         _exact("ceil", "The next whole number above.", np.ceil, unchanged="biu"),
         _exact("round", "The nearest whole number, halves to the even one.", np.rint, unchanged="biu"),
-        _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), is_complex=True),
-        _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), is_complex=True),
-        _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), is_complex=True),
+        _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), is_complex=True, by_numpy=True),
+        _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), is_complex=True, by_numpy=True),
+        _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), is_complex=True, by_numpy=True),
         _Row("sinh", "The hyperbolic sine.", np.sinh, lambda x, y: call("cosh", x), definition=_sinh),
         _Row("cosh", "The hyperbolic cosine.", np.cosh, lambda x, y: call("sinh", x), definition=_cosh),
         _Row("tanh", "The hyperbolic tangent.", np.tanh, lambda x, y: one_minus(square(y)), is_complex=True),
@@ -325,3 +346,5 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
     )
 }
 FUNCTIONS = frozenset(ELEMENTWISE) | {"neg"}
+PRICED_AS = {row.ufunc: ELEMENTWISE[row.priced_as].ufunc for row in ELEMENTWISE.values() if row.is_measured}
+"""For each ufunc that ``doctor --calibrate`` measures, the ufunc whose cost stands for its own until then."""

@@ -27,23 +27,18 @@ def _numpy(function: Callable[[Any], Any]) -> Callable[[float], float]:
 
 
 SMOOTH: dict[str, Callable[[float], float]] = {
-    "exp": _numpy(np.exp),
-    "log": _numpy(np.log),
-    "log1p": _numpy(np.log1p),
-    "expm1": _numpy(np.expm1),
-    "sqrt": _numpy(np.sqrt),
     "rsqrt": lambda x: 1 / math.sqrt(x) if x > 0 else math.inf if x == 0 else math.nan,
-    "sin": _numpy(np.sin),
-    "cos": _numpy(np.cos),
-    "tan": _numpy(np.tan),
-    "tanh": math.tanh,
     "sigmoid": _sigmoid,
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
     "erf": math.erf,
     "softplus": _softplus,
 }
-SMOOTH |= {name: _numpy(row.numpy) for name, row in ELEMENTWISE.items() if row.definition and name not in SMOOTH}
+SMOOTH |= {
+    name: _numpy(row.numpy)
+    for name, row in ELEMENTWISE.items()
+    if isinstance(row.numpy, np.ufunc) and not row.keeps_integers
+}
 """Functions whose result is rounded."""
 
 STEPS: dict[str, Callable[[Any], Any]] = {

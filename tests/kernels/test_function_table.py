@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from einturnip.core import package_data
+from einturnip.cost.machine import Machine
 from einturnip.ir.derivatives import adjoint_of
 from einturnip.ir.dtypes import C128, F32, F64, DType
 from einturnip.ir.einsum import Einsum
@@ -16,16 +19,19 @@ from einturnip.ir.operators import Array
 from einturnip.ir.scalar import OperandRef, ScalarCall
 from einturnip.kernels import select
 from einturnip.kernels.cuda.generate import generate
+from einturnip.kernels.expr import lower
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
+from einturnip.kernels.llvm.primitives import WRITABLE
+from einturnip.testing.functions import FOLDS, SMOOTH, STEPS
 
 from .cuda.emulation import Emulator, why_not
 
 REAL = sorted(name for name in ELEMENTWISE if name not in ("conj", "real", "imag"))
 TO_REAL = [name for name, row in ELEMENTWISE.items() if row.is_real]
 NARROWED = {C128: F64}
-# No polynomial in machine code: the kernel is NumPy's.
-BY_NUMPY = {"sin", "cos", "tan"}
+HEADER = package_data.text("kernels", "scalar.cuh")
+RATES = dict(Machine().points)
 # One of two factors cancels: the error is relative to the argument.
 CANCELLING = {"gelu", "silu"}
 
@@ -51,6 +57,29 @@ def check_values(name: str, x: Array, found: Array) -> None:
     assert not wrong.any(), f"{name}{x[wrong]} = {found[wrong]}, not {expected[wrong]}"
 
 
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_a_row_is_complete(name: str) -> None:
+    """Each assertion says what to add, and where; ``CONTRIBUTING.md`` shows the order of work."""
+    row, table = ELEMENTWISE[name], "einturnip/ir/functions.py"
+    assert row.name == name and row.doc.endswith("."), f"{table}: the doc of {name} is no sentence"
+    assert name in lower._OPERATORS, f"einturnip/kernels/expr/lower.py: add a lowering of {name} to _OPERATORS"
+    in_cuda = row.definition or re.search(rf"(T|auto|DEFINE\w*|EIN_\w+)\W+{name}\b", HEADER)
+    assert in_cuda, f"kernels/scalar.cuh: add {name} for GPUs"
+    tested = name in SMOOTH or name in STEPS or name in FOLDS
+    assert tested, f"einturnip/testing/functions.py: add {name} on single numbers to SMOOTH, STEPS or FOLDS"
+    if not row.is_measured:
+        return
+    price = ELEMENTWISE[row.priced_as]
+    assert f"{price.ufunc}.float32" in RATES, f"{table}: priced_as of {name} names {row.priced_as}, not measured yet"
+    written = row.ufunc in WRITABLE
+    assert written != row.by_numpy, (
+        f"{table}: delete by_numpy=True of {name}, since machine code has it"
+        if written
+        else f"{name} has no machine code: write MathFunctions.{row.ufunc} in einturnip/kernels/llvm/functions.py, or "
+        f"state by_numpy=True in its row in {table}"
+    )
+
+
 @pytest.mark.parametrize("dtype", [F32, F64], ids=repr)
 @pytest.mark.parametrize("name", REAL)
 def test_kernels_of_the_host(name: str, dtype: DType) -> None:
@@ -59,7 +88,7 @@ def test_kernels_of_the_host(name: str, dtype: DType) -> None:
     select.prepare_kernels([(einsum, "full")])
     fast = select.compile_tile(einsum, einsum.bounds, "full")
     if code_cache.available():
-        assert isinstance(fast, MachineCodeKernel) == (name not in BY_NUMPY)
+        assert isinstance(fast, MachineCodeKernel) != ELEMENTWISE[name].by_numpy
     for kernel in (slow, fast):
         found = np.empty_like(x)
         kernel((found,), (x,), (0,), True, np.empty(max(1, kernel.workspace_nbytes), np.uint8))

@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import BOOL, F32, DType, promote
-from einturnip.ir.functions import ELEMENTWISE
+from einturnip.ir.functions import ELEMENTWISE, ElementwiseFunction
 from einturnip.ir.scalar import (
     ARITHMETIC,
     COMPARISONS,
@@ -84,22 +84,14 @@ def _ufunc(name: str) -> Lowering:
     return build
 
 
-def _float_only(name: str) -> Lowering:
-    """An operator that leaves integers and bool unchanged."""
+def _by_ufunc(row: ElementwiseFunction) -> Lowering:
+    """A function that one ufunc computes, of which some types of numbers are the result."""
 
     def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
-        if not graph[arguments[0]].dtype.is_inexact:
-            return graph.convert(arguments[0], dtype)
-        return graph.apply(name, graph.convert(arguments[0], dtype))
-
-    return build
-
-
-def _inexact(name: str) -> Lowering:
-    """A function whose argument is converted to the result's type first."""
-
-    def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
-        return graph.apply(name, graph.convert(arguments[0], dtype))
+        x = arguments[0] if row.keeps_integers else graph.convert(arguments[0], dtype)
+        if graph[x].dtype.kind in row.unchanged:
+            return graph.convert(x, dtype)
+        return graph.apply(row.ufunc, x, dtype=dtype)
 
     return build
 
@@ -160,15 +152,6 @@ def _signed_power(graph: PrimitiveGraph, base: int, exponent: int, dtype: DType)
     of_minus = graph.select(graph.apply("equal", base, minus, dtype=BOOL), sign, zero)
     unit = graph.select(graph.apply("equal", base, one, dtype=BOOL), one, of_minus)
     return graph.select(graph.apply("less", exponent, zero, dtype=BOOL), unit, powers)
-
-
-def _abs(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
-    kind = graph[arguments[0]].dtype.kind
-    return arguments[0] if kind in "bu" else graph.apply("absolute", arguments[0], dtype=dtype)
-
-
-def _conj(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
-    return graph.apply("conjugate", arguments[0]) if dtype.kind == "c" else arguments[0]
 
 
 def _real(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
@@ -244,13 +227,9 @@ _NAMES = {
 }
 _OPERATORS: dict[str, Lowering] = {
     **{op: _ufunc(name) for op, name in (_NAMES | _COMPARED).items()},
-    **{op: _inexact(op) for op in ("exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh")},
+    **{op: _by_ufunc(row) for op, row in ELEMENTWISE.items() if row.ufunc},
     **{op: _defined(row.definition) for op, row in ELEMENTWISE.items() if row.definition is not None},
-    **{op: _float_only(name) for op, name in (("floor", "floor"), ("ceil", "ceil"), ("round", "rint"))},
-    "sign": _ufunc("sign"),
     "pow": _pow,
-    "abs": _abs,
-    "conj": _conj,
     "real": _real,
     "imag": _imag,
     "rsqrt": _rsqrt,

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 from einturnip.kernels.llvm.processor import scales_in_vectors
@@ -44,6 +45,16 @@ _FORMATS = {
 _NAN_OR_INFINITE = 0x01 | 0x08 | 0x80  # quiet NaN, +infinity, signalling NaN: arguments that exp returns
 _PACKED = {"float": "f", "double": "d"}
 _LN2_LOW = {"float": -2.12194440e-4, "double": 1.9082149292705877e-10}
+
+_Polynomial: TypeAlias = "Callable[[MathFunctions, IrValue], IrValue]"
+POLYNOMIALS: dict[str, _Polynomial] = {}
+"""The methods of ``MathFunctions`` that compute a primitive of ``kernels/expr``, by its name."""
+
+
+def _polynomial(method: _Polynomial) -> _Polynomial:
+    """Enter a method in ``POLYNOMIALS``."""
+    POLYNOMIALS[method.__name__] = method
+    return method
 
 
 class MathFunctions:
@@ -138,6 +149,7 @@ class MathFunctions:
         tail = self._series(r, _inverse_factorials(2, self.format.terms))
         return self.fused(self.multiply(r, r), tail, r)
 
+    @_polynomial
     def exp(self, x: IrValue) -> IrValue:
         """e^x; overflow is raised where the result is infinite and x is not."""
         if scales_in_vectors(self.kind, self.width):
@@ -180,6 +192,7 @@ class MathFunctions:
         value = code.call(f"llvm.x86.avx512.mask.scalef.{short}.512", arguments, kind, width)
         return code.select(kept, x, value)
 
+    @_polynomial
     def exp_quiet(self, x: IrValue) -> IrValue:
         """e^x without the overflow flag where the result is infinite."""
         code, bits = self.code, self.bits(x)
@@ -189,6 +202,7 @@ class MathFunctions:
         )
         return code.select(self._above(bits, math.inf), x, infinite)
 
+    @_polynomial
     def expm1(self, x: IrValue) -> IrValue:
         """e^x - 1, precise near 0."""
         code, limit = self.code, 30.0 if self.kind == "float" else 60.0
@@ -199,6 +213,7 @@ class MathFunctions:
         value = self.fused(scale, self._expm1_near_zero(r), self.add(scale, self.number(-1)))
         return code.select(self._above(magnitude, limit), self.add(self.exp(x), self.number(-1)), value)
 
+    @_polynomial
     def tanh(self, x: IrValue) -> IrValue:
         """-t / (t + 2) with t = expm1(-2 |x|)."""
         t = self.expm1(self.multiply(self.absolute(x), self.number(-2)))
@@ -207,6 +222,7 @@ class MathFunctions:
 
     # --- log, log1p ---------------------------------------------------------------------------------------------------
 
+    @_polynomial
     def log(self, x: IrValue) -> IrValue:
         """ln x by the series of the inverse hyperbolic tangent; division by zero at 0, invalid below."""
         f, code = self.format, self.code
@@ -241,6 +257,7 @@ class MathFunctions:
         root = code.intrinsic("sqrt", code.select(good, self.number(1), x))  # invalid below 0; inf and NaN as they are
         return code.select(code.compare("icmp eq", self._magnitude(x), self.whole(0)), infinite, root)
 
+    @_polynomial
     def log1p(self, x: IrValue) -> IrValue:
         """ln(1 + x), corrected by the rounding error of 1 + x; large arguments need no correction."""
         code = self.code

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.expr.graph import PrimitiveGraph, PrimitiveNode
-from einturnip.kernels.llvm.functions import MathFunctions
+from einturnip.kernels.llvm.functions import POLYNOMIALS, MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 
 _FLOATS = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "true_divide": "fdiv"}
 _WHOLES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 _TESTS = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"}
 _BITS = {"logical_and": "and", "logical_or": "or", "bitwise_and": "and"}
-_ROUNDED = {"floor": "floor", "ceil": "ceil", "rint": "rint", "sqrt": "sqrt"}
-_CURVES = ("exp", "exp_quiet", "expm1", "log", "log1p", "tanh")
+_INTRINSICS = {"floor": "floor", "ceil": "ceil", "rint": "rint", "sqrt": "sqrt"}
 # Comparisons of floats raise "invalid" on NaN, which NumPy does not report.
 COMPARING = frozenset({*_TESTS, "maximum", "minimum", "sign"})
 _COMMON = frozenset({"input", "number", "iota", "select", "convert", "narrow_bf16", "negative", "square", "absolute"})
-_KNOWN = _COMMON | COMPARING | {*_FLOATS, *_BITS, *_ROUNDED, *_CURVES, "logical_not", "reciprocal", "copysign"}
+WRITABLE = _COMMON | COMPARING | {*_FLOATS, *_BITS, *_INTRINSICS, *POLYNOMIALS, "logical_not", "reciprocal", "copysign"}
 
 
 def is_known(graph: PrimitiveGraph, node: PrimitiveNode) -> bool:
     """Return whether a node can be written; NumPy computes the others."""
     kinds = {node.dtype.kind, *(graph[a].dtype.kind for a in node.arguments)}
-    if node.op not in _KNOWN or "c" in kinds:
+    if node.op not in WRITABLE or "c" in kinds:
         return False
     if node.op == "convert":  # the result of float to integer out of range depends on the processor
         return not (graph[node.arguments[0]].dtype.is_float and node.dtype.is_integer)
-    if node.op == "true_divide" or node.op in _CURVES or node.op in ("sqrt", "reciprocal", "copysign"):
+    if node.op == "true_divide" or node.op in POLYNOMIALS or node.op in ("sqrt", "reciprocal", "copysign"):
         return node.dtype.name in ("f32", "f64")
     if node.op in ("sign", "absolute", "floor", "ceil", "rint"):
         return node.dtype.name in ("f32", "f64") or (node.op in ("sign", "absolute") and node.dtype.kind == "i")
@@ -66,10 +63,10 @@ def write(code: IrBuilder, node: PrimitiveNode, arguments: list[IrValue], types:
 
 def _unary(code: IrBuilder, op: str, arguments: list[IrValue], dtype: DType) -> IrValue:
     x = arguments[0]
-    if op in _ROUNDED:
-        return code.intrinsic(_ROUNDED[op], x)
-    if op in _CURVES:
-        return _curve(MathFunctions(code, x), op, x)
+    if op in _INTRINSICS:
+        return code.intrinsic(_INTRINSICS[op], x)
+    if op in POLYNOMIALS:
+        return POLYNOMIALS[op](MathFunctions(code, x), x)
     zero = code.constant(0, x.element, x.width)
     match op:
         case "negative":
@@ -88,18 +85,6 @@ def _unary(code: IrBuilder, op: str, arguments: list[IrValue], dtype: DType) -> 
         case "sign":
             return _sign(code, x, zero, dtype)
     raise KeyError(op)
-
-
-def _curve(functions: MathFunctions, op: str, x: IrValue) -> IrValue:
-    write: dict[str, Callable[[IrValue], IrValue]] = {
-        "exp": functions.exp,
-        "exp_quiet": functions.exp_quiet,
-        "expm1": functions.expm1,
-        "log": functions.log,
-        "log1p": functions.log1p,
-        "tanh": functions.tanh,
-    }
-    return write[op](x)
 
 
 def _test(code: IrBuilder, op: str, arguments: list[IrValue], dtype: DType) -> IrValue:

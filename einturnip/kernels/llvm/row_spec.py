@@ -20,13 +20,13 @@ from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.llvm.block_sizes import block_sizes
+from einturnip.kernels.llvm.functions import POLYNOMIALS
 from einturnip.kernels.llvm.kernel_spec import STREAMED_NBYTES, without_extents
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 
 MAX_NODES = 240
 _MIN_VECTOR = 8
 _FOLDS = frozenset({"add", "mul", "max", "min"})
-_HEAVY = frozenset({"exp", "exp_quiet", "expm1", "log", "log1p", "tanh"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _in_blocks(
 ) -> RowStage:
     """Return the stage with its unrolling, and with blocks of partial sums if a fold rounds."""
     nodes = reachable_nodes(graph, [roots[k] for k in (*stage.folds, *stage.stores)])
-    unrolled = 1 if along >= 0 or not stage.inner else 2 if any(graph[k].op in _HEAVY for k in nodes) else 4
+    unrolled = 1 if along >= 0 or not stage.inner else 2 if any(graph[k].op in POLYNOMIALS for k in nodes) else 4
     aggregations = [spec.members[k].einsum.aggregation for k in stage.folds]
     steps = {p: width * unrolled if p == stage.vector else 1 for p in stage.inner}
     sizes: list[tuple[int, ...]] = [()] * len(steps)
@@ -328,7 +328,7 @@ def _keeping(
             if early.scaled is not None or set(early.inner) != set(late.inner) or early.vector != late.vector:
                 continue
             mine = set(reachable_nodes(graph, [roots[k] for k in early.folds]))
-            for node in [n for n in needs if n in mine and graph[n].op in _HEAVY]:
+            for node in [n for n in needs if n in mine and graph[n].op in POLYNOMIALS]:
                 labels = graph[node].labels
                 fit = [
                     t
