@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from einturnip.cli.main import run as command_line
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (ROOT / "docs", ROOT / "docs/decisions", ROOT / "docs/studies")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
@@ -82,9 +84,9 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("program", sorted((ROOT / "docs/examples").rglob("*.ein")), ids=lambda p: p.name)
-def test_example_programs_check(program, tmp_path):
-    done = run([sys.executable, "-m", "einturnip", "check", str(program)], tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_example_programs_check(program, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command_line(["check", str(program)]) == 0, capsys.readouterr().err
 
 
 def test_readme_names_targets_that_make_has(tmp_path):
