@@ -81,6 +81,7 @@ class StagedJob:
                     self.sources[node.name] = missing(node)
         self._held = HeldValues(options.spill, lazy=True)
         self._kept: dict[str, StateStorage] = {}  # copies in memory of inputs that every iteration reads
+        self._filled = set[str]()  # those that this run has read
         self._last: list[tuple[_Placed, RunReport, int]] = []  # of the stages that ran last, with their runs
         try:
             replaced = {name for stage in staged.stages if stage.iterations for name in stage.iterations.states}
@@ -164,7 +165,7 @@ class StagedJob:
         sinks = open_sinks_of(self.outputs, targets, self.sources.values(), self._options)
         began, runs, loops = time.perf_counter(), list[tuple[RunReport, int]](), list[WhileReport]()
         shown = _Shown(progress, self._placed)
-        self._last = []
+        self._last, self._filled = [], set()
         try:
             for number, placed in enumerate(self._placed):
                 is_last = number == len(self._placed) - 1
@@ -274,10 +275,13 @@ class StagedJob:
             shown.ended(number)
             yield only.report(), 1
             return
+        used = {n.name for n in placed.stage.graph.nodes if isinstance(n, InputNode)} | {*iterations.initial.values()}
+        used |= {part.value for part in iterations.reads.values()}
+        for name in sorted(used & self._kept.keys() - self._filled):
+            self._kept[name].fill(self.sources[name])
+            self._filled.add(name)
         for name, source in iterations.initial.items():
             held[name].fill(self._source(source))
-        for name, storage in self._kept.items():
-            storage.fill(self.sources[name])
         bases = {part.value: self._source(part.value) for part in iterations.reads.values()}
         loop = LoopRun(iterations, plan, placed.sources, bases, held)
         n_run = n_reported = 0

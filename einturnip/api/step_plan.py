@@ -34,8 +34,8 @@ class StepRun:
 class StepPlan:
     """A plan that runs step after step, one run at a time.
 
-    It runs inline in the caller's thread if dispatching its ops would take longer than threads save, else by threads in
-    an arena that are both kept. ``runs``: how many there will be, if that is known.
+    It runs inline in the caller's thread if dispatching its ops would take longer than threads save. Otherwise threads
+    run it. Arena and threads are kept from run to run. ``runs``: how many there will be, if that is known.
     """
 
     def __init__(self, planned: PlannedProgram, options: Options, runs: int = 1) -> None:

@@ -2,7 +2,8 @@
 
 In: a bound program and a Dask client. Out: a run report, with outputs committed by this process. ``planning`` plans for
 the workers' memory and makes a part for each site; ``site_task`` runs one part in a worker; ``coordinator`` begins the
-run, watches it, and holds the arrays that are in no file. ``sites.wires`` has all calls of Dask.
+run, watches it, and holds the arrays that are in no file. ``sites.wires`` imports Dask; other modules call methods of
+its clients and workers.
 
 Reading order: ``workers``, ``tensors``, ``planning``, ``site_task``, ``coordinator``, ``dask``.
 """

@@ -43,7 +43,8 @@ _LANES = (Lane.IN, Lane.COMPUTE, Lane.COMPUTE, Lane.COMPUTE, Lane.OUT, Lane.IN, 
 
 _KINDS = tuple(OpKind)
 
-# Tiers: compute memory, the spill file, then a tier for each input and each output; a device also spills to the host.
+# Tiers: compute memory, the spill file, then a tier for each node and each output, of which only inputs and outputs are
+# used; a device also spills to the host.
 HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
 
 

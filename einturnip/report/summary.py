@@ -129,7 +129,7 @@ def _worker_time(report: RunReport) -> str:
         parts.append(f"{_share(other, available)} between steps")
     lanes = {"in": "reading", "out": "writing"}
     moving = [f"{word} {format_seconds(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
-    return ", ".join(parts) + (f"; meanwhile {', '.join(moving)}" if moving else "")
+    return ", ".join(parts) + (f"; meanwhile, in sum over threads, {', '.join(moving)}" if moving else "")
 
 
 def _share(part: float, total: float) -> str:

@@ -27,7 +27,8 @@ from einturnip.tuning.memory import RECEIVE_WINDOW
 class FetchingWire(Wire, Protocol):
     """A wire whose receives are ops of the run.
 
-    ``launch``: called by ``get_into``, so that ``fetch`` starts the op. The wire posts its end to the run's queue.
+    ``launch``: called by ``get_into``, which queues the op; the engine then calls ``fetch``. The wire posts the end of
+    the op to the run's queue.
     """
 
     launch: Callable[[int], None]

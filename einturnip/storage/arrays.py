@@ -18,7 +18,7 @@ from einturnip.storage.layout import StridedLayout
 from einturnip.storage.types import Array, Extent, Region, slices
 
 # Limit on the search for an element that two arrays share, in NumPy's units of work.
-MOST_WORK = 10**5
+MAX_WORK = 10**5
 
 
 class ArraySource:
@@ -116,7 +116,7 @@ def require_apart(outs: Mapping[str, Any]) -> None:
     arrays = [(name, out) for name, out in outs.items() if isinstance(out, np.ndarray)]
     for (a, x), (b, y) in combinations(arrays, 2):
         with contextlib.suppress(np.exceptions.TooHardError):
-            if np.shares_memory(x, y, max_work=MOST_WORK):  # type: ignore[arg-type]
+            if np.shares_memory(x, y, max_work=MAX_WORK):  # type: ignore[arg-type]
                 raise BindError(f"the arrays given for outputs {a} and {b} share memory; give them two places")
 
 

@@ -26,7 +26,7 @@ from einturnip.tuning.memory import (
 
 Driver: TypeAlias = Literal["inline", "threads", "event loop"]
 """inline: prepared ops in the caller's thread, in serial order. threads: prepared ops, by worker threads. event loop:
-each op is resolved when it runs; for files, spill, many ops and reproducible runs."""
+by worker threads too, but each op is resolved when it runs; for files, spill, many ops and reproducible runs."""
 
 
 def call_driver(graph: MemGraph) -> Driver:

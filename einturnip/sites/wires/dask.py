@@ -140,9 +140,9 @@ class WorkerMail:
         return "OK"
 
     async def get(self, run: str, token: str, value: int) -> dict[str, Any]:
-        """Return the bytes of a value, of at most RECEIVE_WINDOW values at once."""
+        """Return the bytes of a value; at most RECEIVE_WINDOW values leave at the same time."""
         mail = self._mail(run, token)
-        if value in mail.numbered or value in mail.pieces:  # a tile of an output, which is neither, leaves alone
+        if value in mail.numbered or value in mail.pieces:  # tiles of outputs, which are neither, take no slot
             await mail.window.acquire()
             mail.leaving[value] += 1
         try:

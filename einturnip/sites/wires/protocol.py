@@ -8,7 +8,8 @@ from typing import Protocol
 class Wire(Protocol):
     """One site's end of a wire. Calls return at once; what arrives is reported to the site's ``Arrivals``.
 
-    Transfers are numbered by the op of the whole plan that moves the value.
+    Transfers are numbered by the op that moves the value: in this site's plan at this end; a wire between processes
+    translates that to the peer's number.
     """
 
     def notify(self, transfer: int, peer: int) -> None:

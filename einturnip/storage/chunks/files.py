@@ -192,7 +192,7 @@ class ChunkFiles:
                 )
             stored = StoredTensor(self.name, fd, self._inside, self.dtype)
             if self._waiting is not None:
-                stored.read_beside(self._waiting)
+                stored.allow_reading_ahead(self._waiting)
             return _Opened(stored)
         except BaseException:
             os.close(fd)

@@ -76,8 +76,8 @@ class StoredTensor:
             os.close(self._sequential_fd)
         self._sequential_fd = -1
 
-    def read_beside(self, waiting: BufferedReads) -> None:
-        """Allow reading ahead near cold runs from now on; such bytes are counted in ``waiting``."""
+    def allow_reading_ahead(self, waiting: BufferedReads) -> None:
+        """Allow reading ahead near cold runs from now on; ``waiting`` counts the bytes read ahead."""
         self._stretches = CoalescedReads(self._sequential_fd, self.layout, waiting)
 
     def read(self, region: Region, out: Array) -> int:
@@ -172,7 +172,7 @@ class FileSource(StoredTensor):
     def read_whole(self) -> None:
         """Announce that the whole tensor will be read: bytes near a cold run may be read ahead."""
         if self._stretches is None and self.layout.nbytes > STRETCH_NBYTES:
-            self.read_beside(BufferedReads())
+            self.allow_reading_ahead(BufferedReads())
 
     def release(self, region: Region) -> None:
         """Drop the region's pages from the page cache."""

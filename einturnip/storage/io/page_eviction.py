@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.storage.io.pages import MOST_WAITING_NBYTES, PENDING_NBYTES, waiting_nbytes
+from einturnip.storage.io.pages import MAX_WAITING_NBYTES, PENDING_NBYTES, waiting_nbytes
 from einturnip.storage.layout import LONG_NBYTES, StridedLayout, extent_nbytes, extent_span, rows, starts
 from einturnip.storage.types import Extent, Region, whole
 
@@ -167,7 +167,7 @@ def _place(many: int) -> NDArray[np.int64]:
 def counts_nbytes(nbytes: int, run: int) -> int:
     """Maximum memory for counting the pages of a tensor's file that is read in tiles with such runs."""
     ends = 2 * -(-nbytes // run)
-    return 8 * min(-(-nbytes // _PAGE) + 1, ends, MOST_WAITING_NBYTES // _PAGE) if run < LONG_NBYTES else 0
+    return 8 * min(-(-nbytes // _PAGE) + 1, ends, MAX_WAITING_NBYTES // _PAGE) if run < LONG_NBYTES else 0
 
 
 @dataclass(slots=True)

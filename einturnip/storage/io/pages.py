@@ -25,7 +25,7 @@ STRETCH_NBYTES = 8 << 20
 SCATTERED_NBYTES = 256 << 20
 """Dirty bytes in incomplete stretches at which they are written back as they are."""
 
-MOST_WAITING_NBYTES = 1 << 30
+MAX_WAITING_NBYTES = 1 << 30
 _WAITING_NBYTES, _WAITING_SHARE = 256 << 20, 8
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -63,10 +63,10 @@ def _is_memory(device: int) -> bool:
 def waiting_nbytes() -> int:
     """Bytes of a file that may wait in the page cache: an eighth of the available memory.
 
-    At least 256 MiB, of which the kernel reclaims what it needs, and at most ``MOST_WAITING_NBYTES``, because the
+    At least 256 MiB, of which the kernel reclaims what it needs, and at most ``MAX_WAITING_NBYTES``, because the
     counts take 1/512 of it. If there is less memory, some pages are read twice.
     """
-    return min(max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE), MOST_WAITING_NBYTES)
+    return min(max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE), MAX_WAITING_NBYTES)
 
 
 def drop(fd: int, start: int, stop: int) -> None:

@@ -128,7 +128,7 @@ class StateStorage:
         copy_tensor(source, self.read)
 
     def close(self) -> None:
-        """Free the storage."""
+        """Free the files; arrays are freed with the last reference to them."""
         self.read.close()
         self.write.close()
 
