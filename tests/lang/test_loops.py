@@ -322,6 +322,15 @@ def test_a_name_of_the_body_is_not_seen_by_the_condition() -> None:
     np.testing.assert_array_equal(run(text, v=np.array([1.0, 4.0]))["v"], [0.25, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("condition", "codes"),
+    [("x > y", ["W004"]), ("max[i] v[i] > y", ["W004"]), ("z > y", []), ("true", []), ("any[i] (v[i] < z)", [])],
+)
+def test_a_condition_that_no_iteration_changes_is_a_warning(condition: str, codes: list[str]) -> None:
+    text = f"input x : f64, y : f64, v : f64[n]\nz = x\nwhile {condition}, at most 9 {{ z = z / 2 }}\noutput z\n"
+    assert [warning.code for warning in compiled(text).warnings] == codes
+
+
 def test_a_condition_of_each_element_of_a_call_is_refused() -> None:
     text = (
         "fn f(x) {\n  while x > 1, at most 9 { x = x / 2 }\n  return x\n}\ninput v : f64[n]\nY[i] = f(v[i])\noutput Y\n"

@@ -101,6 +101,8 @@ def _elaborate(
     scope.gone = {**gone, **dict.fromkeys(local, node.span), **{n: known.span for n, known in counter.items()}}
     if ends is not None:
         condition = ends[CONDITION].number if CONDITION in ends else None
+        if isinstance(node, s.WhileNode):
+            _warn_if_fixed(scope, node, starts)
         draft.statements += first
         place = draft.place or node.span
         draft.emit(Loop(variable, start, stop, tuple(ends.values()), tuple(body), place, condition))
@@ -132,6 +134,22 @@ def require_no_states(scope: NameScope) -> None:
             place, help_text = statement.span, "let the loop count: for k in 0 .. n { ... }"
             message = "a 'while' cannot be in a program with states"
             scope.conflict("E011", message, place, states[0].span, "a state", help_text)
+
+
+def _warn_if_fixed(scope: NameScope, node: s.WhileNode, starts: Collection[str]) -> None:
+    """Warn that no iteration changes what a condition reads; constants are meant so."""
+    read: set[str] = set()
+    stack: list[s.Node | s.Index] = [node.condition]
+    while stack:
+        part = stack.pop()
+        stack += s.parts(part)
+        if isinstance(part, s.NameNode | s.Element) and part.name in scope.tensors:
+            read.add(part.name)
+    if read and read.isdisjoint(starts):
+        message = "no iteration changes what this condition reads, so it holds always or never"
+        help_text = f"define {' or '.join(sorted(read))} in the body of the loop"
+        problem = Diagnostic("W004", message, node.condition.span, help=help_text, severity="warning")
+        scope.warnings.append(problem)
 
 
 def _condition(scope: NameScope, node: s.WhileNode, names: Collection[str]) -> KnownNames | None:

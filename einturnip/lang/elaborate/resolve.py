@@ -85,7 +85,7 @@ def _guarded(scope: NameScope, imports: Imports, declaration: s.Declaration, fil
     try:
         _statement(scope, imports, declaration, file)
     except RecursionError:
-        draft.depth = depth
+        draft.depth, draft.loop = depth, None
         del draft.problems[problems:]
         message = "the calls and expressions in this nest too deep"
         scope.error("E008", message, declaration.span, "name a part of it first")
