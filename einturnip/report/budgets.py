@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import CapacityError, NeedsMore
+from einturnip.core.resident import exclude_foreign_memory, resident_nbytes
 from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import DISK, OpKind
+from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.styled_lines import Line
 
@@ -40,7 +42,7 @@ class BudgetPoint:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSweep:
-    """Budgets by size, and the minimum budget (None: the given one)."""
+    """Budgets by size, and the minimum budget (None: the given one, or unknown)."""
 
     points: tuple[BudgetPoint, ...]
     smallest: int | None
@@ -52,15 +54,30 @@ PlanFor = Callable[[int], PlannedProgram]
 def sweep(plan_for: PlanFor, stated: PlannedProgram, patience: float = PATIENCE) -> BudgetSweep:
     """Plan for decreasing budgets, starting at one that fits everything, for ``patience`` CPU seconds.
 
-    The largest budgets come first because smaller ones mean more tiles and a longer planning time.
+    The largest budgets come first because smaller ones mean more tiles and a longer planning time. What the process has
+    loaded since it planned for ``stated`` does not count, because a run of another budget does not load it.
     """
+    loaded = 0 if stated.budget.memory is None else max(0, resident_nbytes() - _resident_when_planned(stated))
+    with exclude_foreign_memory(lambda: loaded, False):
+        return _swept(plan_for, stated, patience)
+
+
+def _resident_when_planned(planned: PlannedProgram) -> int:
+    """The resident memory that the account of a plan includes."""
+    budget, graph = planned.budget, planned.memgraph
+    assert budget.memory is not None
+    size = size_of(planned.taskgraph, ops=len(graph))
+    return budget.memory - budget.arena - overhead_nbytes(0, planned.machine.workers, size)
+
+
+def _swept(plan_for: PlanFor, stated: PlannedProgram, patience: float) -> BudgetSweep:
     begin = time.process_time()
     budget = stated.budget.memory or stated.budget.arena
     points = {budget: _point(stated, budget, True)}
-    smallest = min_budget(plan_for, budget)
+    smallest, is_known = min_budget(plan_for, budget, patience)
     sizes = _ladder(smallest, _tensors_nbytes(stated.graph) + PROCESS_NBYTES, budget)
     elapsed = 0.0
-    for size in [*sizes, *([smallest] if smallest < budget else [])]:
+    for size in [*sizes, *([smallest] if is_known and smallest < budget else [])]:
         now = time.process_time()
         if now - begin + MAX_TIME_RATIO * elapsed > patience:
             break
@@ -69,16 +86,27 @@ def sweep(plan_for: PlanFor, stated: PlannedProgram, patience: float = PATIENCE)
         except CapacityError:
             continue
         elapsed = time.process_time() - now
-    return BudgetSweep(tuple(points[b] for b in sorted(points)), smallest if smallest < budget else None)
+    return BudgetSweep(tuple(points[b] for b in sorted(points)), smallest if is_known and smallest < budget else None)
 
 
-def min_budget(plan_for: PlanFor, upper: int) -> int:
-    """The minimum budget, as stated by the refusal of a budget of one byte."""
-    try:
-        plan_for(1)
-    except CapacityError as error:
-        return min(error.needed, upper)
-    return 1
+def min_budget(plan_for: PlanFor, upper: int, patience: float = PATIENCE) -> tuple[int, bool]:
+    """The minimum budget, as a refusal names it, and True; or a lower bound of it and False.
+
+    Planning that stops at its own memory limit names a lower bound only, from which the next refusal is asked.
+    """
+    begin, budget = time.process_time(), 1
+    while budget < upper:
+        try:
+            plan_for(budget)
+        except NeedsMore as error:
+            budget = max(budget + 1, error.needed)
+            if time.process_time() - begin > patience:
+                return min(budget, upper), False
+        except CapacityError as error:
+            return min(error.needed or budget, upper), error.needed > 0
+        else:
+            return budget, True
+    return upper, True
 
 
 def _tensors_nbytes(graph: EinGraph) -> int:

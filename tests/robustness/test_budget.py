@@ -1,5 +1,6 @@
 """The named minimum works, and so does any larger budget; a smaller one changes nothing."""
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -10,7 +11,9 @@ import pytest
 
 import einturnip as et
 from einturnip.cli.main import run
+from einturnip.core.errors import CapacityError, NeedsMore
 from einturnip.core.units import parse_size
+from einturnip.report.budgets import min_budget
 from einturnip.storage.io.file_source import StoredTensor
 from tests.robustness.programs import ATTENTION, GEMM, PIPELINE, SCALAR, SOFTMAX, finished
 
@@ -138,3 +141,28 @@ def test_the_budget_named_works(folder, name, n):
 )
 def test_every_budget_from_the_one_named_to_four_times_as_much(folder, name, n):
     within_the_budget_named(name, n, tuple(np.linspace(1, 4, 20)))
+
+
+@pytest.mark.parametrize(("name", "n"), [("softmax", 1500), ("elementwise", 1500)])
+def test_the_minimum_that_a_plan_charts_works(folder, name, n):
+    words = prepared(name, n)
+    code, printed, err = finished("plan", *words[1:], "--format", "json", "--budgets", cwd=folder)
+    assert code == 0, err
+    least = json.loads(printed)["least_bytes"]
+    code, _, err = finished(*words, "--memory", least, cwd=folder)
+    assert code == 0, err
+    code, _, err = finished(*words, "--memory", least // 2, cwd=folder)
+    assert code == 3
+
+
+def test_a_lower_bound_is_no_minimum():
+    """Planning that stops at its own limit names a bound, at which the program may be refused."""
+    asked = []
+
+    def plan_for(budget):
+        asked.append(budget)
+        raise NeedsMore("", 50) if budget < 50 else CapacityError("", 65)
+
+    assert min_budget(plan_for, 1000) == (65, True) and asked == [1, 50]
+    assert min_budget(plan_for, 1000, patience=-1.0) == (50, False)
+    assert min_budget(plan_for, 60) == (60, True)
