@@ -140,13 +140,14 @@ def test_the_command_keeps_its_memory(tmp_path: Path) -> None:
     A, u = rng.random((2000, 2000)) / 4000, rng.random((300, 2000))
     np.save(tmp_path / "A.npy", A)
     np.save(tmp_path / "u.npy", u)
+    expected = by_hand(A, u)
     arguments = ("-i", "A=A.npy", "-i", "u=u.npy", "-o", "H=H.npy", "--report", "r.json")
     for memory in (96 << 20, 200 << 20):
         evict(tmp_path)
         found = measured(tmp_path, memory, *arguments)
         assert found.code == 0, found.error
         assert found.peak <= memory
-        np.testing.assert_allclose(np.load(tmp_path / "H.npy"), by_hand(A, u), rtol=1e-9)
+        np.testing.assert_allclose(np.load(tmp_path / "H.npy"), expected, rtol=1e-9)
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["ops"]["kernel"] >= 600 and report["statements"]
 
@@ -185,11 +186,11 @@ def test_the_command_plans_stages(tmp_path: Path) -> None:
 
 
 def test_a_result_keeps_no_values() -> None:
-    """A carried tensor of 80 MB is freed after the call, although the result can still be analyzed."""
+    """A carried tensor of 48 MB is freed after the call, although the result can still be analyzed."""
     text = "input x : f64[n]\nv[i] = x[i]\nfor t in 0 .. 400 {\n  v[i] = v[i] + 1\n}\ns = sum[i] v[i]\noutput s"
-    program, x = et.compile(text), np.zeros(10_000_000)
+    program, x = et.compile(text), np.zeros(6_000_000)
     program(x=x[:1000])
     before = resident_nbytes()
     result = program(x=x)
-    assert result["s"] == 4e9 and resident_nbytes() - before < 40 << 20
+    assert result["s"] == 2.4e9 and resident_nbytes() - before < 24 << 20
     assert result.analyze().rows
