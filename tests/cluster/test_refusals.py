@@ -124,13 +124,13 @@ def test_the_file_that_a_worker_does_not_see(client: Any, tmp_path: Path) -> Non
     absent = ("file", "/nowhere/A.npy", 1, 2)
     with (
         changed(lambda place: absent),
-        pytest.raises(BindError, match=r"worker tcp.* cannot read /nowhere/A.npy: No such"),
+        pytest.raises(BindError, match=r"worker t(cp|ls).* cannot read /nowhere/A.npy: No such"),
     ):
         program(data=data, client=client)
     for other in (lambda p: (*p[:2], p[2] + 1, p[3]), lambda p: (*p[:3], p[3] - 1)):
         with (
             changed(other),
-            pytest.raises(BindError, match=r"worker tcp.*A.npy is another file than here. help: put it"),
+            pytest.raises(BindError, match=r"worker t(cp|ls).*A.npy is another file than here. help: put it"),
         ):
             program(data=data, client=client)
     np.testing.assert_array_equal(program(data=data, client=client)["C"], np.full((40, 40), 40.0))
@@ -139,7 +139,7 @@ def test_the_file_that_a_worker_does_not_see(client: Any, tmp_path: Path) -> Non
 def test_too_little_memory_is_refused_with_statement_site_and_the_minimum(client: Any, tmp_path: Path) -> None:
     a = np.ones((1200, 1200))
     program = et.compile(TEXT)
-    with pytest.raises(CapacityError, match=r"does not fit in 60.0 MiB of site [0-3] \(worker tcp://") as refused:
+    with pytest.raises(CapacityError, match=r"does not fit in 60.0 MiB of site [0-3] \(worker t(cp|ls)://") as refused:
         program(A=a, B=a, client=client, memory="60MiB", out={"C": str(tmp_path / "C.npy")})
     assert re.search(r"for the tiles of C \(line 2\); the minimum is \d+(\.\d+)? MiB \(of which", str(refused.value))
     assert os.listdir(tmp_path) == []
@@ -197,7 +197,7 @@ def test_a_folder_that_is_another_disk_on_a_worker(client: Any, tmp_path: Path) 
 
         moved, refused = (
             mock.patch.object(coordinator, "output_places", elsewhere),
-            r"worker tcp.*not the same disk here",
+            r"worker t(cp|ls).*not the same disk here",
         )
         with moved, pytest.raises(et.EinturnipError, match=refused):
             et.compile(TEXT)(A=a, B=a, client=client, out={"C": str(tmp_path / target)})

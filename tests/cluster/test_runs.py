@@ -149,7 +149,7 @@ def test_summaries_of_workers_add_up() -> None:
 def test_an_error_of_a_worker_names_its_statement(client: Any) -> None:
     text = "input A : f64[n, m], k : i64[n]\nB[i,j] = exp(A[i,j])\nC[i,j] = B[k[i], j] * 2\noutput C\n"
     data = {"A": np.ones((64, 64)), "k": np.full(64, 64)}
-    with pytest.raises(et.RunError, match=r"worker tcp://.* on .*line 3.*index 64"):
+    with pytest.raises(et.RunError, match=r"worker t(cp|ls)://.* on .*line 3.*index 64"):
         et.compile(text)(data=data, client=client, arena="32KiB")
     again = et.compile(text)(data=data | {"k": np.zeros(64, int)}, client=client, arena="32KiB")
     np.testing.assert_allclose(again["C"], 2 * np.e)

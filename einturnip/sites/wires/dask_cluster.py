@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster, get_worker, wait
 from distributed.comm import get_address_host
 from distributed.core import Server
 from distributed.protocol import to_serialize
+from distributed.security import Security
 from distributed.utils import get_ip
 
 from einturnip.core.errors import BindError, DeviceError, RunError
@@ -70,12 +71,31 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
             f"--at {at}: others on the network can read and change what plain tcp carries. help: use tls:// "
             "(distributed.dask.org, section TLS/SSL), or accept that with --insecure"
         )
+    if kind == "tls":
+        _require_certificates(at)
     try:
         client = Client(at, timeout=10)
     except OSError as error:
         raise DeviceError(f"--at {at}: no Dask scheduler answers. help: start one, dask scheduler: {error}") from error
     with client:
         yield client
+
+
+def _require_certificates(at: str) -> None:
+    """Refuse a cluster over TLS if Dask's configuration has no certificate for it.
+
+    Raises:
+        DeviceError: says where to name them.
+    """
+    try:
+        found = Security().get_connection_args("client").get("ssl_context")
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"--at {at}: the certificates that Dask's configuration names: {error}") from error
+    if found is None:
+        raise DeviceError(
+            f"--at {at}: Dask's configuration names no certificates. help: distributed.comm.tls.ca-file and "
+            "distributed.comm.tls.client (distributed.dask.org, section TLS/SSL)"
+        )
 
 
 def dask_setup(worker: Any) -> None:
