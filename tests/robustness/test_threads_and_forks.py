@@ -51,7 +51,7 @@ def test_calls_leave_no_file_open(files):
     inputs, out = files
     program = et.compile(GEMM)
     before = sorted(opened(os.getpid()))
-    for _ in range(3):
+    for _ in range(2):
         program(**inputs, out=out, arena="64KiB")
         with pytest.raises(et.CapacityError):
             program(**inputs, out=out, arena=1)
