@@ -123,6 +123,7 @@ class StreamEngine:
         self.transfers = transfers
         self._events: deque[OpEnded | OpIssued] = deque()
         self._flights: dict[int, _OpInFlight] = {}
+        self._outgoing: dict[int, Op] = {}  # of the ops in flight, those that write a file or pinned memory
         self._polled = list[_OpInFlight]()  # at the begin of the poll
         self._numbers = count()
         self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream: issued ops that have not ended
@@ -144,6 +145,8 @@ class StreamEngine:
         flight = _OpInFlight(self.graph[op], next(self._numbers), int(self._of[op]))
         self._flights[op] = flight
         kind = flight.op.kind
+        if kind.lane == Lane.OUT:
+            self._outgoing[op] = flight.op
         if kind.lane == Lane.COMPUTE:
             self._compute(flight)
         elif kind.lane == Lane.IN and flight.op.reads[0].tier == HOST:
@@ -297,10 +300,8 @@ class StreamEngine:
     def _is_being_written(self, op: Op) -> bool:
         """Return whether an op in flight still has to write the file bytes that a load or reload reads."""
         far = op.reads[0]
-        for other in self._flights.values():
-            if other.op.kind.lane != Lane.OUT:
-                continue
-            to = other.op.writes[0]
+        for other in self._outgoing.values():
+            to = other.writes[0]
             if to.tier != far.tier:
                 continue
             if far.tier != DISK and to.value == far.value:
@@ -380,6 +381,7 @@ class StreamEngine:
     def _end(self, flight: _OpInFlight, error: BaseException | None, ended: float | None = None) -> None:
         """End an op: release its flag word and its buffer, and queue the event."""
         del self._flights[flight.op.id]
+        self._outgoing.pop(flight.op.id, None)
         if flight.status >= 0:
             self._free[flight.device].append(flight.status)
         if flight.staging is not None:
