@@ -333,8 +333,8 @@ class ProgramLowering:
             self.sizes.statement = None
             message = "this run unrolls loops, and a 'while' cannot be unrolled"
             help_text = (
-                "leave out --device, --at, --sites, --parts, --emit, --simulate, --trace, --record, --replay, --steps, "
-                "in Python device=, client= and sessions; or let the loop count: for k in 0 .. n { ... }"
+                "run it alone, without --device, --at, --sites, --parts, --emit, --simulate, --trace, --record, "
+                "--replay, --steps, in Python device=, client= and sessions; or count: for k in 0 .. n { ... }"
             )
             self.sizes.report("E216", message, loop.span, help=help_text)
 
