@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
@@ -40,6 +40,7 @@ def spilled(graph: MemGraph) -> int:
     return int((graph.kind == OpKind.OFFLOAD).sum())
 
 
+@settings(max_examples=30)
 @given(names, tile_sizes, st.data())
 def test_any_program_with_values_made_again(name: str, tiles: list[list[int]], data: st.DataObject) -> None:
     graph = graph_of(name)
