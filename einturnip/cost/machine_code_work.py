@@ -9,9 +9,9 @@ from einturnip.cost.kernel_work import ArrayPass, KernelWork
 from einturnip.ir.einsum import labels_read
 from einturnip.ir.functions import PRICED_AS
 from einturnip.kernels.expr.assemble import reachable_nodes
-from einturnip.kernels.llvm.kernel_spec import KernelSpec
+from einturnip.kernels.llvm.kernel_spec import KernelSpec, full_width
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
-from einturnip.tuning.search import LANE, PACKED_LANE, STRIP_SLOWDOWN
+from einturnip.tuning.search import BYTE_NS, LANE, PACKED_LANE, STRIP_SLOWDOWN
 
 # Equivalent operations of a function per point, fitted on one AVX-512 core (f32, f64); 1 for all others.
 _WEIGHTS = {
@@ -34,7 +34,7 @@ _FREE = frozenset({"input", "number"})
 def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
     """Return the work of one tile, in points of NumPy's multiplication."""
     e, extents = spec.einsum, tuple(extents)
-    wide = spec.width < 16
+    wide = full_width(spec.graph) < 16
     weight = float(sum(_weight(n.op, wide) for n in spec.graph.nodes if n.op not in _FREE))
     if e.aggregation is not None and spec.mode != "finalize":
         weight += _weight(e.aggregation.combine, wide) + 1  # 1 for loading its operand
@@ -49,12 +49,16 @@ def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:
     written = outer * sum(d.itemsize for d in spec.out_dtypes)
     if spec.mode == "accumulate":
         read += written
-    if e.aggregation is not None and spec.mode != "finalize" and spec.vector < e.n_out and spec.swept < 0:
+    if spec.folding and spec.vector < e.n_out and spec.swept < 0 and not spec.is_short:
         along = all(spec.vector in labels_read(access) for access in e.accesses if access)
         read = int(STRIP_SLOWDOWN * read) if along else read
-    padded = points * max(1.0, spec.width / max(1, extents[spec.vector]))
     name = "multiply.float64" if wide else "multiply.float32"
-    return KernelWork([ArrayPass(name, 0, padded * max(1.0, weight) * LANE, 0, read, written)], turns={"call": 1})
+    if spec.is_short:
+        lanes = spec.nanoseconds(extents, weight) / (BYTE_NS * (8 if wide else 4))
+    else:
+        padded = points * max(1.0, spec.width / max(1, extents[spec.vector]))
+        lanes = padded * max(1.0, weight) * LANE
+    return KernelWork([ArrayPass(name, 0, lanes, 0, read, written)], turns={"call": 1})
 
 
 def _packed_weight(spec: KernelSpec) -> float:

@@ -22,6 +22,10 @@ from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.processor import scales_in_vectors
 from einturnip.kernels.protocol import Mode
 
+# Small matrices: points of each in a batch, and a side of a single product. Measured up to batches of 32 x 32.
+_SMALL_POINTS, _SMALL_SIDE = 1 << 15, 8
+_FUSED = 2.0  # operations of a multiplication and an addition of vectors, with the loads of their loop
+
 
 def uses_blas(product: ContractionSpec) -> bool:
     """Return whether BLAS computes a contraction without generated code; else NumPy's general kernels do."""
@@ -30,12 +34,27 @@ def uses_blas(product: ContractionSpec) -> bool:
 
 def contraction_code(product: ContractionSpec, einsum: Einsum, mode: Mode) -> KernelSpec | PackedSpec | None:
     """Return a contraction's generated code, which is preferred to BLAS and NumPy, if there is any."""
+    made = kernel_spec(einsum, mode)
     if product.rounds:
-        return kernel_spec(einsum, mode)
+        return made
+    if made is not None and made.packing is None and _has_small_matrices(product, made):
+        return made
     if not product.is_vector:
         return packed_product(product) if _is_fast(product) else None
-    made = kernel_spec(einsum, mode)
     return made if made is not None and made.vector >= einsum.n_out and not product.expensive else None
+
+
+def _has_small_matrices(product: ContractionSpec, made: KernelSpec) -> bool:
+    """Return whether the loops of a kernel spec are faster than all else, as for a batch of small matrices."""
+    small = math.prod(product.sides) <= _SMALL_POINTS if product.batch else min(product.sides) < _SMALL_SIDE
+    if not small or not (made.is_short or product.batch):
+        return False
+    loops_ns, others = made.nanoseconds(product.extents, _FUSED), [product.contiguous_plan.cost_ns]
+    if product.expensive:
+        others = [general_ns(math.prod(product.extents), product.dtype.itemsize)]
+    if packed_product(product) is not None:
+        others.append(_multiplied_ns(product))
+    return loops_ns < min(others)
 
 
 def packed_product(product: ContractionSpec) -> PackedSpec | None:
@@ -48,8 +67,13 @@ def _is_fast(product: ContractionSpec) -> bool:
     """Return whether the packed nest is as fast as BLAS, or as NumPy's general loops if BLAS is slower."""
     if not product.expensive:
         return True
-    size, batch = product.dtype.itemsize, math.prod(product.long[p] for p in product.batch)
-    return batch * multiplied_ns(product.sides, size) <= general_ns(math.prod(product.extents), size)
+    return _multiplied_ns(product) <= general_ns(math.prod(product.extents), product.dtype.itemsize)
+
+
+def _multiplied_ns(product: ContractionSpec) -> float:
+    """Return the nanoseconds of the packed nest."""
+    batch = math.prod(product.long[p] for p in product.batch)
+    return batch * multiplied_ns(product.sides, product.dtype.itemsize)
 
 
 def region_product(kernel: object) -> PackedSpec | None:

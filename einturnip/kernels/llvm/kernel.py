@@ -84,7 +84,8 @@ class MachineCodeKernel(MachineCode):
         for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):
             steps = label_strides(access, tensor.strides)
             inner = self._along(slot)
-            if steps.get(inner, tensor.itemsize) != tensor.itemsize and extents[inner] > 1:
+            free = slot in spec.strided or extents[inner] == 1
+            if not free and steps.get(inner, tensor.itemsize) != tensor.itemsize:
                 return None
             found.append(address_of(tensor) + first_offset(access, tensor.strides, extents))
             found.extend([steps.get(p, 0) for p in range(n)])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from einturnip.ir.dtypes import F32, I64, DType
-from einturnip.ir.einsum import Einsum, labels_read
+from einturnip.ir.einsum import Access, Einsum, labels_read
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.fold import finalized, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
@@ -18,6 +19,7 @@ from einturnip.kernels.llvm.block_sizes import block_sizes
 from einturnip.kernels.llvm.pack_plan import is_smooth, packed
 from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
+from einturnip.kernels.llvm.short_vectors import OPERATION_NS, LoopWork, short_vectors
 from einturnip.kernels.protocol import Mode
 
 STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
@@ -28,6 +30,7 @@ _MIN_VECTOR = 8  # minimum points along the vector label
 _SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
 _MIN_SWEPT = 256  # minimum outputs in a row for a sweep
 _MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
+_TILE_SIDE = 4  # points of a label along which a register tile reuses what it loads
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +38,9 @@ class KernelSpec:
     """All that a kernel's code depends on: no extents, and no strides but those of one element.
 
     ``tile``: (label, count) of the register tile, the vector label last; its count is in vectors. ``crossed``: operands
-    that are contiguous along the first label of the tile instead, which are transposed in registers. ``swept``: the
-    label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
+    that are contiguous along the first label of the tile instead, which are transposed in registers. ``strided``:
+    tensors (operands, then outputs) whose vectors are elements at a stride, moved one by one. ``swept``: the label that
+    is folded a few points at a time over all outputs, -1 where each output is folded at once.
     ``repeatable``: a call may start again from the beginning. ``compares``: INVALID may come from a comparison with
     NaN. ``packing``: the code to compile instead, where each operand serves a whole register tile. ``blocks``: by
     aggregated label, outermost first, the sizes of blocks of partial sums in steps. ``streams``: the result is so large
@@ -51,12 +55,18 @@ class KernelSpec:
     width: int
     tile: tuple[tuple[int, int], ...]
     crossed: frozenset[int]
+    strided: frozenset[int]
     repeatable: bool
     compares: bool
     swept: int = -1
     packing: PackedSpec | None = None
     blocks: tuple[tuple[int, ...], ...] = ()
     streams: bool = False
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its vectors are short or strided, so that loads and the starts of loops take most of the time."""
+        return bool(self.strided) or self.width < full_width(self.graph)
 
     @property
     def n_labels(self) -> int:
@@ -82,6 +92,11 @@ class KernelSpec:
     def walked(self) -> tuple[int, ...]:
         """The aggregated labels in loop order, outermost first; the vector label is the innermost."""
         return walked(self.einsum, self.vector)
+
+    def nanoseconds(self, extents: Sequence[int], weight: float) -> float:
+        """Return the estimated time of a tile whose data is cached; ``weight``: operations of a vector's arithmetic."""
+        work = _loop_work(self.einsum, self.mode, extents[: self.n_labels], weight)
+        return OPERATION_NS * work.operations(self.vector, self.width, dict(self.tile))
 
     def without_extents(self) -> KernelSpec:
         """Return the spec without the sizes that its code does not depend on."""
@@ -113,27 +128,58 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
     if packing is not None:
         vector = einsum.n_out - 1
-    if vector is None:
-        vector = einsum.n_out - 1
-        crossed, across = _crossed(einsum, vector) if aggregation is None else (crossed, across)
-        if not crossed:
+    if vector is None and aggregation is None:
+        crossed, across = _crossed(einsum, einsum.n_out - 1)
+    width = full_width(graph)
+    strided = frozenset[int]()
+    if vector is None and not crossed:
+        found = short_vectors(_loop_work(einsum, mode, einsum.bounds[:n_labels], len(graph.nodes)), width)
+        if found is None:
             return None
-    sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
-    width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
+        vector, width, strided = found
+    vector = einsum.n_out - 1 if vector is None else vector
     compares = any(node.op in COMPARING for node in graph.nodes)
     folding = aggregation is not None and mode != "finalize"
     if folding and aggregation is not None:
         compares = compares or aggregation.idempotent or aggregation.scaled
     repeatable = mode != "accumulate" or aggregation is None or aggregation.idempotent
-    tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
-    swept = _swept(einsum, mode, tile, vector) if packing is None else -1
+    is_short = bool(strided) or einsum.bounds[vector] < _MIN_VECTOR
+    tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector, is_short)
+    swept = _swept(einsum, mode, tile, vector) if packing is None and not is_short else -1
     tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
     blocks = _blocks_of_sums(einsum, vector, width, tile) if folding else ()
     nbytes = einsum.dtype.itemsize
     streams = not folding and math.prod(einsum.shape) * nbytes >= STREAMED_NBYTES and width * nbytes >= _MIN_LINE
     return KernelSpec(
-        einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept, packing, blocks, streams
+        einsum,
+        mode,
+        graph,
+        root,
+        vector,
+        width,
+        tile,
+        crossed,
+        strided,
+        repeatable,
+        compares,
+        swept,
+        packing,
+        blocks,
+        streams and not strided,
     )
+
+
+def full_width(graph: PrimitiveGraph) -> int:
+    """Return the lanes of the widest vectors of a join's values."""
+    sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
+    return 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
+
+
+def _loop_work(einsum: Einsum, mode: Mode, extents: Sequence[int], weight: float) -> LoopWork:
+    out: Access = tuple(range(einsum.n_out))
+    states = (out,) * (1 if einsum.aggregation is None else len(einsum.state_dtypes))
+    operands = states if mode == "finalize" else tuple(einsum.accesses)
+    return LoopWork(operands, states if mode == "accumulate" else (out,), extents, einsum.n_out, weight)
 
 
 def without_extents(einsum: Einsum) -> Einsum:
@@ -236,15 +282,18 @@ def _is_simple(einsum: Einsum) -> bool:
     return aggregation.state[0] == value_type(aggregation) == einsum.dtype
 
 
-def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
+def _tile(einsum: Einsum, mode: Mode, vector: int, is_short: bool) -> tuple[tuple[int, int], ...]:
     """Return the register tile: the vector label, and up to two labels that reuse loaded values."""
     aggregation = einsum.aggregation
     if mode == "finalize" or aggregation is None:
         return ((vector, 1),)
     heavy = len(aggregation.state) > 1
-    outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= 4]
+    outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= (2 if is_short else _TILE_SIDE)]
     reused = [p for p in outputs if any(p not in labels_read(a) for a in einsum.accesses if a)]
     reused = sorted(reused, key=lambda p: -einsum.bounds[p])
+    if is_short:  # the shortest labels, so that the loops over long ones, which read other memory, are outside
+        sides = [(p, min(einsum.bounds[p], _TILE_SIDE)) for p in sorted(reused[::-1][: 1 if heavy else 2])]
+        return (*sides, (vector, 1))
     if vector < einsum.n_out:
         return (*((p, 4) for p in reused[:1]), (vector, 1 if heavy else 2 if reused else 4))
     if len(reused) >= 2:

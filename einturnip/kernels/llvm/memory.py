@@ -80,13 +80,18 @@ class TileMemory:
     def _gathered(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
         """Load a vector of elements that are ``step`` bytes apart."""
         code, width, kind_in_memory = self.code, self.width, _memory_type(dtype)
-        offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
-        places = code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
+        places = self._places_at(address, step)
         mask = self.mask or code.constant(1, "i1", width)
         one = code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
         name = f"llvm.masked.gather.v{width}{_short(kind_in_memory)}.v{width}p0"
         value = code.call(name, [places, IrValue("1", "i32", 0), mask, code.splat(one, width)], kind_in_memory, width)
         return self._to_register(value, dtype)
+
+    def _places_at(self, address: IrValue, step: IrValue) -> IrValue:
+        """Return the addresses of a vector of elements that are ``step`` bytes apart."""
+        code, width = self.code, self.width
+        offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
+        return code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
 
     def _load(self, address: IrValue, dtype: DType, width: int) -> IrValue:
         kind_in_memory = _memory_type(dtype)
@@ -110,10 +115,18 @@ class TileMemory:
 
     def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> IrValue:
         address = self._address(self.outs[k], range(self.n_out), coordinate)
+        if self._is_strided(k):
+            return self._gathered(address, self.outs[k][1][self.vector], dtype)
         return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
 
+    def _is_strided(self, k: int) -> bool:
+        """Return whether the vectors of an output are elements at a stride."""
+        return len(self.operands) + k in self.spec.strided
+
     def _store(self, k: int, coordinate: dict[int, int], value: IrValue, dtype: DType) -> None:
-        self._put(self.outs[k], range(self.n_out), coordinate, value, dtype, self.spec.out_dtypes[k])
+        place, dtypes = self.outs[k], self.spec.out_dtypes
+        step = place[1][self.vector] if self._is_strided(k) else None
+        self._put(place, range(self.n_out), coordinate, value, dtype, dtypes[k], step)
 
     def _put(
         self,
@@ -123,8 +136,9 @@ class TileMemory:
         value: IrValue,
         dtype: DType,
         target: DType,
+        step: IrValue | None = None,
     ) -> None:
-        """Convert a value and store it."""
+        """Convert a value and store it. ``step``: bytes between elements that are not contiguous."""
         width = self.width if self.vector in labels else 0
         value = convert(self.code, self._like(value, width), dtype, target)
         kind_in_memory = _memory_type(target)
@@ -133,7 +147,11 @@ class TileMemory:
         elif value.element != kind_in_memory:
             value = self.code.cast("bitcast", value, kind_in_memory)
         address = self._address(place, labels, coordinate)
-        if width and self.mask is not None:
+        if width and step is not None:
+            name = f"masked.scatter.v{width}{_short(kind_in_memory)}.v{width}p0"
+            mask = self.mask or self.code.constant(1, "i1", width)
+            self.code.run_intrinsic(name, value, self._places_at(address, step), IrValue("1", "i32", 0), mask)
+        elif width and self.mask is not None:
             name = f"masked.store.v{width}{_short(kind_in_memory)}.p0"
             self.code.run_intrinsic(name, value, address, IrValue("1", "i32", 0), self.mask)
         elif width and place is self.streamed:

@@ -63,7 +63,10 @@ class LoopNest(OutputLoops):
         """Write all loops."""
         labels = [p for p in range(self.n_out) if p not in self.counts]
         nbytes = self.spec.out_dtypes[0].itemsize
-        if not self.spec.streams:
+        if self.spec.strided and self.vector < self.n_out:
+            # Neighbours of a strided element belong to other points: they are used while they are in the cache.
+            self._strips(self.vector, lambda: self._outer(labels), [*labels, *self.counts])
+        elif not self.spec.streams:
             self._outer(labels)
         else:
             out, total = self.outs[0], self._result_nbytes()
@@ -247,6 +250,10 @@ class LoopNest(OutputLoops):
         if slot in self.spec.crossed and self.spec.mode != "finalize":
             assert isinstance(slot, int)
             return self._transposed(node, slot, coordinate)
+        if slot in self.spec.strided and self.vector in self.graph[node].labels:
+            assert isinstance(slot, int)
+            address = self._address(self.operands[slot], self.graph[node].labels, coordinate)
+            return self._gathered(address, self.operands[slot][1][self.vector], self.graph[node].dtype)
         return super()._input(node, coordinate)
 
     # --- indices ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.contraction_choice import uses_blas
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.parallel_for import ParallelForCode
 from einturnip.kernels.select import (
@@ -200,7 +201,7 @@ def _is_by_blas(space: Space, tile: tuple[int, ...], mode: Mode) -> bool:
     if not isinstance(space, Einsum) or contraction(space) is None:
         return False
     spec = product_spec(space, tile, mode) if 0 not in tile else None
-    return spec is not None and not spec.rounds
+    return spec is not None and uses_blas(spec)
 
 
 def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
