@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from einturnip.compiler import Options, execute, report_of, run_resources_for
@@ -126,7 +127,7 @@ class StepPlan:
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
             self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + PREPARED_OP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run
-        with self._blas.step():
+        with self._blas.step() if inline_run.may_call_blas else nullcontext():
             result = inline_run.run(inputs, outputs)
 
         def report() -> RunReport:

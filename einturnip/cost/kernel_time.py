@@ -19,6 +19,7 @@ from einturnip.cost.working_set import splits_aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region, Space
+from einturnip.kernels.blas.matrices import general_ns
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
@@ -61,6 +62,10 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
     spec = blas_spec(einsum, tuple(extents), mode)
     if spec is not None:
         return machine.op_latency + work_seconds(contraction_work(spec), machine)
+    product = product_spec(einsum, tuple(extents), mode) if not einsum.keys else None
+    if product is not None and product.expensive:
+        general = 1e-9 * general_ns(math.prod(extents), product.dtype.itemsize)
+        return machine.op_latency + machine.turn_seconds("call") + general
     kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
     fallback = getattr(kernel, "fallback", kernel)
     if isinstance(fallback, BlockedKernel) and fallback.within is not None:

@@ -34,27 +34,34 @@ def uses_blas(product: ContractionSpec) -> bool:
 
 def contraction_code(product: ContractionSpec, einsum: Einsum, mode: Mode) -> KernelSpec | PackedSpec | None:
     """Return a contraction's generated code, which is preferred to BLAS and NumPy, if there is any."""
-    made = kernel_spec(einsum, mode)
     if product.rounds:
-        return made
-    if made is not None and made.packing is None and _has_small_matrices(product, made):
+        return kernel_spec(einsum, mode)
+    if _is_small(product) and (made := _loops(product, einsum, mode)) is not None:
         return made
     if not product.is_vector:
         return packed_product(product) if _is_fast(product) else None
+    made = kernel_spec(einsum, mode)
     return made if made is not None and made.vector >= einsum.n_out and not product.expensive else None
 
 
-def _has_small_matrices(product: ContractionSpec, made: KernelSpec) -> bool:
-    """Return whether the loops of a kernel spec are faster than all else, as for a batch of small matrices."""
-    small = math.prod(product.sides) <= _SMALL_POINTS if product.batch else min(product.sides) < _SMALL_SIDE
-    if not small or not (made.is_short or product.batch):
-        return False
-    loops_ns, others = made.nanoseconds(product.extents, _FUSED), [product.contiguous_plan.cost_ns]
+def _is_small(product: ContractionSpec) -> bool:
+    """Return whether packing, or a call of BLAS, may take longer than multiplying the matrices."""
+    if math.prod(product.sides) <= _SMALL_POINTS:
+        return bool(product.batch) or product.expensive or min(product.sides) < _SMALL_SIDE
+    return not product.batch and min(product.sides) < _SMALL_SIDE
+
+
+def _loops(product: ContractionSpec, einsum: Einsum, mode: Mode) -> KernelSpec | None:
+    """Return the loop nest of small matrices if it is the fastest code."""
+    made = kernel_spec(einsum, mode)
+    if made is None or made.packing is not None or not (made.is_short or product.batch or product.expensive):
+        return None
+    others = [product.contiguous_plan.cost_ns]
     if product.expensive:
         others = [general_ns(math.prod(product.extents), product.dtype.itemsize)]
     if packed_product(product) is not None:
         others.append(_multiplied_ns(product))
-    return loops_ns < min(others)
+    return made if made.nanoseconds(product.extents, _FUSED) < min(others) else None
 
 
 def packed_product(product: ContractionSpec) -> PackedSpec | None:

@@ -233,7 +233,9 @@ def _multiplied(product: ContractionSpec, einsum: Einsum, mode: Mode) -> HostKer
     kernel = contraction_kernel(product)
     if isinstance(code, PackedSpec):
         return PackedContraction.of_product(kernel, code, function)
-    return MachineCodeKernel(code, product.extents, function, kernel)
+    # The fallback is the kernel for which a plan reserves workspace.
+    fallback = kernel if uses_blas(product) else compile_reduce(einsum, product.extents, mode == "full")
+    return MachineCodeKernel(code, product.extents, function, fallback)
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:

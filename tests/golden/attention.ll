@@ -327,8 +327,8 @@ entry:
   %v11 = trunc i64 %v10 to i32
   br label %b12
 b12:
-  %v15 = phi i64 [ %v8, %entry ], [ %v223, %b36 ]
-  %v16 = phi i64 [ %v6, %entry ], [ %v225, %b36 ]
+  %v15 = phi i64 [ %v8, %entry ], [ %v235, %b37 ]
+  %v16 = phi i64 [ %v6, %entry ], [ %v237, %b37 ]
   %v17 = icmp slt i64 %v15, %v16
   br i1 %v17, label %b13, label %b14
 b13:
@@ -342,240 +342,254 @@ b13:
   %v25 = getelementptr i8, ptr %v24, i64 8
   %v26 = load i64, ptr %v25, align 1
   %v27 = inttoptr i64 %v26 to ptr
-  switch i64 %v21, label %b36 [ i64 0, label %b28 i64 1, label %b29 i64 2, label %b30 i64 7, label %b31 i64 3, label %b32 i64 4, label %b33 i64 5, label %b34 i64 6, label %b35 ]
+  switch i64 %v21, label %b37 [ i64 0, label %b28 i64 1, label %b29 i64 2, label %b30 i64 8, label %b31 i64 7, label %b32 i64 3, label %b33 i64 4, label %b34 i64 5, label %b35 i64 6, label %b36 ]
 b28:
-  %v37 = getelementptr i8, ptr %v27, i64 0
-  %v38 = load i64, ptr %v37, align 1
-  %v39 = inttoptr i64 %v38 to ptr
-  %v40 = getelementptr i8, ptr %v27, i64 8
-  call void %v39(ptr %v40)
-  br label %b36
+  %v38 = getelementptr i8, ptr %v27, i64 0
+  %v39 = load i64, ptr %v38, align 1
+  %v40 = inttoptr i64 %v39 to ptr
+  %v41 = getelementptr i8, ptr %v27, i64 8
+  call void %v40(ptr %v41)
+  br label %b37
 b29:
-  %v41 = getelementptr i8, ptr %v27, i64 0
-  %v42 = load i64, ptr %v41, align 1
-  %v43 = inttoptr i64 %v42 to ptr
-  %v44 = getelementptr i8, ptr %v27, i64 8
-  %v45 = load i64, ptr %v44, align 1
-  %v46 = getelementptr i8, ptr %v27, i64 16
-  %v47 = load i64, ptr %v46, align 1
-  %v48 = trunc i64 %v47 to i32
-  %v49 = urem i64 %v45, 16
-  %v50 = sub nsw i64 %v45, %v49
-  %v51 = insertelement <16 x i32> poison, i32 %v48, i64 0
-  %v52 = shufflevector <16 x i32> %v51, <16 x i32> poison, <16 x i32> zeroinitializer
-  br label %b53
-b53:
-  %v56 = phi i64 [ 0, %b29 ], [ %v60, %b54 ]
-  %v57 = icmp slt i64 %v56, %v50
-  br i1 %v57, label %b54, label %b55
+  %v42 = getelementptr i8, ptr %v27, i64 0
+  %v43 = load i64, ptr %v42, align 1
+  %v44 = inttoptr i64 %v43 to ptr
+  %v45 = getelementptr i8, ptr %v27, i64 8
+  %v46 = load i64, ptr %v45, align 1
+  %v47 = getelementptr i8, ptr %v27, i64 16
+  %v48 = load i64, ptr %v47, align 1
+  %v49 = trunc i64 %v48 to i32
+  %v50 = urem i64 %v46, 16
+  %v51 = sub nsw i64 %v46, %v50
+  %v52 = insertelement <16 x i32> poison, i32 %v49, i64 0
+  %v53 = shufflevector <16 x i32> %v52, <16 x i32> poison, <16 x i32> zeroinitializer
+  br label %b54
 b54:
-  %v58 = mul nsw i64 %v56, 4
-  %v59 = getelementptr i8, ptr %v43, i64 %v58
-  store <16 x i32> %v52, ptr %v59, align 1
-  %v60 = add nsw i64 %v56, 16
-  br label %b53
+  %v57 = phi i64 [ 0, %b29 ], [ %v61, %b55 ]
+  %v58 = icmp slt i64 %v57, %v51
+  br i1 %v58, label %b55, label %b56
 b55:
-  br label %b61
-b61:
-  %v64 = phi i64 [ %v50, %b55 ], [ %v68, %b62 ]
-  %v65 = icmp slt i64 %v64, %v45
-  br i1 %v65, label %b62, label %b63
+  %v59 = mul nsw i64 %v57, 4
+  %v60 = getelementptr i8, ptr %v44, i64 %v59
+  store <16 x i32> %v53, ptr %v60, align 1
+  %v61 = add nsw i64 %v57, 16
+  br label %b54
+b56:
+  br label %b62
 b62:
-  %v66 = mul nsw i64 %v64, 4
-  %v67 = getelementptr i8, ptr %v43, i64 %v66
-  store i32 %v48, ptr %v67, align 1
-  %v68 = add nsw i64 %v64, 1
-  br label %b61
+  %v65 = phi i64 [ %v51, %b56 ], [ %v69, %b63 ]
+  %v66 = icmp slt i64 %v65, %v46
+  br i1 %v66, label %b63, label %b64
 b63:
-  br label %b36
+  %v67 = mul nsw i64 %v65, 4
+  %v68 = getelementptr i8, ptr %v44, i64 %v67
+  store i32 %v49, ptr %v68, align 1
+  %v69 = add nsw i64 %v65, 1
+  br label %b62
+b64:
+  br label %b37
 b30:
-  %v69 = getelementptr i8, ptr %v27, i64 0
-  %v70 = load i64, ptr %v69, align 1
-  %v71 = inttoptr i64 %v70 to ptr
-  %v72 = getelementptr i8, ptr %v27, i64 8
-  %v73 = load i64, ptr %v72, align 1
-  %v74 = getelementptr i8, ptr %v27, i64 16
-  %v75 = load i64, ptr %v74, align 1
-  %v76 = urem i64 %v73, 16
-  %v77 = sub nsw i64 %v73, %v76
-  %v78 = insertelement <16 x i64> poison, i64 %v75, i64 0
-  %v79 = shufflevector <16 x i64> %v78, <16 x i64> poison, <16 x i32> zeroinitializer
-  br label %b80
-b80:
-  %v83 = phi i64 [ 0, %b30 ], [ %v87, %b81 ]
-  %v84 = icmp slt i64 %v83, %v77
-  br i1 %v84, label %b81, label %b82
+  %v70 = getelementptr i8, ptr %v27, i64 0
+  %v71 = load i64, ptr %v70, align 1
+  %v72 = inttoptr i64 %v71 to ptr
+  %v73 = getelementptr i8, ptr %v27, i64 8
+  %v74 = load i64, ptr %v73, align 1
+  %v75 = getelementptr i8, ptr %v27, i64 16
+  %v76 = load i64, ptr %v75, align 1
+  %v77 = urem i64 %v74, 16
+  %v78 = sub nsw i64 %v74, %v77
+  %v79 = insertelement <16 x i64> poison, i64 %v76, i64 0
+  %v80 = shufflevector <16 x i64> %v79, <16 x i64> poison, <16 x i32> zeroinitializer
+  br label %b81
 b81:
-  %v85 = mul nsw i64 %v83, 8
-  %v86 = getelementptr i8, ptr %v71, i64 %v85
-  store <16 x i64> %v79, ptr %v86, align 1
-  %v87 = add nsw i64 %v83, 16
-  br label %b80
+  %v84 = phi i64 [ 0, %b30 ], [ %v88, %b82 ]
+  %v85 = icmp slt i64 %v84, %v78
+  br i1 %v85, label %b82, label %b83
 b82:
-  br label %b88
-b88:
-  %v91 = phi i64 [ %v77, %b82 ], [ %v95, %b89 ]
-  %v92 = icmp slt i64 %v91, %v73
-  br i1 %v92, label %b89, label %b90
+  %v86 = mul nsw i64 %v84, 8
+  %v87 = getelementptr i8, ptr %v72, i64 %v86
+  store <16 x i64> %v80, ptr %v87, align 1
+  %v88 = add nsw i64 %v84, 16
+  br label %b81
+b83:
+  br label %b89
 b89:
-  %v93 = mul nsw i64 %v91, 8
-  %v94 = getelementptr i8, ptr %v71, i64 %v93
-  store i64 %v75, ptr %v94, align 1
-  %v95 = add nsw i64 %v91, 1
-  br label %b88
+  %v92 = phi i64 [ %v78, %b83 ], [ %v96, %b90 ]
+  %v93 = icmp slt i64 %v92, %v74
+  br i1 %v93, label %b90, label %b91
 b90:
-  br label %b36
+  %v94 = mul nsw i64 %v92, 8
+  %v95 = getelementptr i8, ptr %v72, i64 %v94
+  store i64 %v76, ptr %v95, align 1
+  %v96 = add nsw i64 %v92, 1
+  br label %b89
+b91:
+  br label %b37
 b31:
-  %v96 = call i64 @llvm.readcyclecounter()
-  store i64 %v96, ptr %v27, align 1
-  br label %b36
-b32:
   %v97 = getelementptr i8, ptr %v27, i64 0
   %v98 = load i64, ptr %v97, align 1
   %v99 = inttoptr i64 %v98 to ptr
   %v100 = getelementptr i8, ptr %v27, i64 8
-  %v101 = load i32, ptr %v100, align 1
-  %v102 = getelementptr i8, ptr %v27, i64 16
-  %v103 = load i32, ptr %v102, align 1
-  %v104 = getelementptr i8, ptr %v27, i64 24
-  %v105 = load i32, ptr %v104, align 1
-  %v106 = getelementptr i8, ptr %v27, i64 32
-  %v107 = load i32, ptr %v106, align 1
-  %v108 = getelementptr i8, ptr %v27, i64 40
-  %v109 = load i32, ptr %v108, align 1
-  %v110 = getelementptr i8, ptr %v27, i64 48
-  %v111 = load i32, ptr %v110, align 1
-  %v112 = getelementptr i8, ptr %v27, i64 56
-  %v113 = load float, ptr %v112, align 1
-  %v114 = getelementptr i8, ptr %v27, i64 64
-  %v115 = load ptr, ptr %v114, align 1
-  %v116 = getelementptr i8, ptr %v27, i64 72
-  %v117 = load i32, ptr %v116, align 1
-  %v118 = getelementptr i8, ptr %v27, i64 80
-  %v119 = load ptr, ptr %v118, align 1
-  %v120 = getelementptr i8, ptr %v27, i64 88
-  %v121 = load i32, ptr %v120, align 1
-  %v122 = getelementptr i8, ptr %v27, i64 96
-  %v123 = load float, ptr %v122, align 1
-  %v124 = getelementptr i8, ptr %v27, i64 104
-  %v125 = load ptr, ptr %v124, align 1
-  %v126 = getelementptr i8, ptr %v27, i64 112
-  %v127 = load i32, ptr %v126, align 1
-  call void %v99(i32 %v101, i32 %v103, i32 %v105, i32 %v107, i32 %v109, i32 %v111, float %v113, ptr %v115, i32 %v117, ptr %v119, i32 %v121, float %v123, ptr %v125, i32 %v127)
-  br label %b36
+  %v101 = load i64, ptr %v100, align 1
+  %v102 = inttoptr i64 %v101 to ptr
+  %v103 = getelementptr i8, ptr %v27, i64 16
+  %v104 = load i64, ptr %v103, align 1
+  %v105 = inttoptr i64 %v104 to ptr
+  %v106 = getelementptr i8, ptr %v27, i64 24
+  %v107 = load i64, ptr %v106, align 1
+  call void %v99(ptr %v102, ptr %v105, i64 %v107)
+  br label %b37
+b32:
+  %v108 = call i64 @llvm.readcyclecounter()
+  store i64 %v108, ptr %v27, align 1
+  br label %b37
 b33:
-  %v128 = getelementptr i8, ptr %v27, i64 0
-  %v129 = load i64, ptr %v128, align 1
-  %v130 = inttoptr i64 %v129 to ptr
-  %v131 = getelementptr i8, ptr %v27, i64 8
-  %v132 = load i32, ptr %v131, align 1
-  %v133 = getelementptr i8, ptr %v27, i64 16
-  %v134 = load i32, ptr %v133, align 1
-  %v135 = getelementptr i8, ptr %v27, i64 24
-  %v136 = load i32, ptr %v135, align 1
-  %v137 = getelementptr i8, ptr %v27, i64 32
-  %v138 = load i32, ptr %v137, align 1
-  %v139 = getelementptr i8, ptr %v27, i64 40
-  %v140 = load i32, ptr %v139, align 1
-  %v141 = getelementptr i8, ptr %v27, i64 48
-  %v142 = load i32, ptr %v141, align 1
-  %v143 = getelementptr i8, ptr %v27, i64 56
-  %v144 = load double, ptr %v143, align 1
-  %v145 = getelementptr i8, ptr %v27, i64 64
-  %v146 = load ptr, ptr %v145, align 1
-  %v147 = getelementptr i8, ptr %v27, i64 72
-  %v148 = load i32, ptr %v147, align 1
-  %v149 = getelementptr i8, ptr %v27, i64 80
-  %v150 = load ptr, ptr %v149, align 1
-  %v151 = getelementptr i8, ptr %v27, i64 88
-  %v152 = load i32, ptr %v151, align 1
-  %v153 = getelementptr i8, ptr %v27, i64 96
-  %v154 = load double, ptr %v153, align 1
-  %v155 = getelementptr i8, ptr %v27, i64 104
-  %v156 = load ptr, ptr %v155, align 1
-  %v157 = getelementptr i8, ptr %v27, i64 112
-  %v158 = load i32, ptr %v157, align 1
-  call void %v130(i32 %v132, i32 %v134, i32 %v136, i32 %v138, i32 %v140, i32 %v142, double %v144, ptr %v146, i32 %v148, ptr %v150, i32 %v152, double %v154, ptr %v156, i32 %v158)
-  br label %b36
+  %v109 = getelementptr i8, ptr %v27, i64 0
+  %v110 = load i64, ptr %v109, align 1
+  %v111 = inttoptr i64 %v110 to ptr
+  %v112 = getelementptr i8, ptr %v27, i64 8
+  %v113 = load i32, ptr %v112, align 1
+  %v114 = getelementptr i8, ptr %v27, i64 16
+  %v115 = load i32, ptr %v114, align 1
+  %v116 = getelementptr i8, ptr %v27, i64 24
+  %v117 = load i32, ptr %v116, align 1
+  %v118 = getelementptr i8, ptr %v27, i64 32
+  %v119 = load i32, ptr %v118, align 1
+  %v120 = getelementptr i8, ptr %v27, i64 40
+  %v121 = load i32, ptr %v120, align 1
+  %v122 = getelementptr i8, ptr %v27, i64 48
+  %v123 = load i32, ptr %v122, align 1
+  %v124 = getelementptr i8, ptr %v27, i64 56
+  %v125 = load float, ptr %v124, align 1
+  %v126 = getelementptr i8, ptr %v27, i64 64
+  %v127 = load ptr, ptr %v126, align 1
+  %v128 = getelementptr i8, ptr %v27, i64 72
+  %v129 = load i32, ptr %v128, align 1
+  %v130 = getelementptr i8, ptr %v27, i64 80
+  %v131 = load ptr, ptr %v130, align 1
+  %v132 = getelementptr i8, ptr %v27, i64 88
+  %v133 = load i32, ptr %v132, align 1
+  %v134 = getelementptr i8, ptr %v27, i64 96
+  %v135 = load float, ptr %v134, align 1
+  %v136 = getelementptr i8, ptr %v27, i64 104
+  %v137 = load ptr, ptr %v136, align 1
+  %v138 = getelementptr i8, ptr %v27, i64 112
+  %v139 = load i32, ptr %v138, align 1
+  call void %v111(i32 %v113, i32 %v115, i32 %v117, i32 %v119, i32 %v121, i32 %v123, float %v125, ptr %v127, i32 %v129, ptr %v131, i32 %v133, float %v135, ptr %v137, i32 %v139)
+  br label %b37
 b34:
-  %v159 = getelementptr i8, ptr %v27, i64 0
-  %v160 = load i64, ptr %v159, align 1
-  %v161 = inttoptr i64 %v160 to ptr
-  %v162 = getelementptr i8, ptr %v27, i64 8
-  %v163 = load i32, ptr %v162, align 1
-  %v164 = getelementptr i8, ptr %v27, i64 16
-  %v165 = load i32, ptr %v164, align 1
-  %v166 = getelementptr i8, ptr %v27, i64 24
-  %v167 = load i32, ptr %v166, align 1
-  %v168 = getelementptr i8, ptr %v27, i64 32
-  %v169 = load i64, ptr %v168, align 1
-  %v170 = getelementptr i8, ptr %v27, i64 40
-  %v171 = load i64, ptr %v170, align 1
-  %v172 = getelementptr i8, ptr %v27, i64 48
-  %v173 = load i64, ptr %v172, align 1
-  %v174 = getelementptr i8, ptr %v27, i64 56
-  %v175 = load float, ptr %v174, align 1
-  %v176 = getelementptr i8, ptr %v27, i64 64
-  %v177 = load ptr, ptr %v176, align 1
-  %v178 = getelementptr i8, ptr %v27, i64 72
-  %v179 = load i64, ptr %v178, align 1
-  %v180 = getelementptr i8, ptr %v27, i64 80
-  %v181 = load ptr, ptr %v180, align 1
-  %v182 = getelementptr i8, ptr %v27, i64 88
-  %v183 = load i64, ptr %v182, align 1
-  %v184 = getelementptr i8, ptr %v27, i64 96
-  %v185 = load float, ptr %v184, align 1
-  %v186 = getelementptr i8, ptr %v27, i64 104
-  %v187 = load ptr, ptr %v186, align 1
-  %v188 = getelementptr i8, ptr %v27, i64 112
-  %v189 = load i64, ptr %v188, align 1
-  call void %v161(i32 %v163, i32 %v165, i32 %v167, i64 %v169, i64 %v171, i64 %v173, float %v175, ptr %v177, i64 %v179, ptr %v181, i64 %v183, float %v185, ptr %v187, i64 %v189)
-  br label %b36
+  %v140 = getelementptr i8, ptr %v27, i64 0
+  %v141 = load i64, ptr %v140, align 1
+  %v142 = inttoptr i64 %v141 to ptr
+  %v143 = getelementptr i8, ptr %v27, i64 8
+  %v144 = load i32, ptr %v143, align 1
+  %v145 = getelementptr i8, ptr %v27, i64 16
+  %v146 = load i32, ptr %v145, align 1
+  %v147 = getelementptr i8, ptr %v27, i64 24
+  %v148 = load i32, ptr %v147, align 1
+  %v149 = getelementptr i8, ptr %v27, i64 32
+  %v150 = load i32, ptr %v149, align 1
+  %v151 = getelementptr i8, ptr %v27, i64 40
+  %v152 = load i32, ptr %v151, align 1
+  %v153 = getelementptr i8, ptr %v27, i64 48
+  %v154 = load i32, ptr %v153, align 1
+  %v155 = getelementptr i8, ptr %v27, i64 56
+  %v156 = load double, ptr %v155, align 1
+  %v157 = getelementptr i8, ptr %v27, i64 64
+  %v158 = load ptr, ptr %v157, align 1
+  %v159 = getelementptr i8, ptr %v27, i64 72
+  %v160 = load i32, ptr %v159, align 1
+  %v161 = getelementptr i8, ptr %v27, i64 80
+  %v162 = load ptr, ptr %v161, align 1
+  %v163 = getelementptr i8, ptr %v27, i64 88
+  %v164 = load i32, ptr %v163, align 1
+  %v165 = getelementptr i8, ptr %v27, i64 96
+  %v166 = load double, ptr %v165, align 1
+  %v167 = getelementptr i8, ptr %v27, i64 104
+  %v168 = load ptr, ptr %v167, align 1
+  %v169 = getelementptr i8, ptr %v27, i64 112
+  %v170 = load i32, ptr %v169, align 1
+  call void %v142(i32 %v144, i32 %v146, i32 %v148, i32 %v150, i32 %v152, i32 %v154, double %v156, ptr %v158, i32 %v160, ptr %v162, i32 %v164, double %v166, ptr %v168, i32 %v170)
+  br label %b37
 b35:
-  %v190 = getelementptr i8, ptr %v27, i64 0
+  %v171 = getelementptr i8, ptr %v27, i64 0
+  %v172 = load i64, ptr %v171, align 1
+  %v173 = inttoptr i64 %v172 to ptr
+  %v174 = getelementptr i8, ptr %v27, i64 8
+  %v175 = load i32, ptr %v174, align 1
+  %v176 = getelementptr i8, ptr %v27, i64 16
+  %v177 = load i32, ptr %v176, align 1
+  %v178 = getelementptr i8, ptr %v27, i64 24
+  %v179 = load i32, ptr %v178, align 1
+  %v180 = getelementptr i8, ptr %v27, i64 32
+  %v181 = load i64, ptr %v180, align 1
+  %v182 = getelementptr i8, ptr %v27, i64 40
+  %v183 = load i64, ptr %v182, align 1
+  %v184 = getelementptr i8, ptr %v27, i64 48
+  %v185 = load i64, ptr %v184, align 1
+  %v186 = getelementptr i8, ptr %v27, i64 56
+  %v187 = load float, ptr %v186, align 1
+  %v188 = getelementptr i8, ptr %v27, i64 64
+  %v189 = load ptr, ptr %v188, align 1
+  %v190 = getelementptr i8, ptr %v27, i64 72
   %v191 = load i64, ptr %v190, align 1
-  %v192 = inttoptr i64 %v191 to ptr
-  %v193 = getelementptr i8, ptr %v27, i64 8
-  %v194 = load i32, ptr %v193, align 1
-  %v195 = getelementptr i8, ptr %v27, i64 16
-  %v196 = load i32, ptr %v195, align 1
-  %v197 = getelementptr i8, ptr %v27, i64 24
-  %v198 = load i32, ptr %v197, align 1
-  %v199 = getelementptr i8, ptr %v27, i64 32
-  %v200 = load i64, ptr %v199, align 1
-  %v201 = getelementptr i8, ptr %v27, i64 40
-  %v202 = load i64, ptr %v201, align 1
-  %v203 = getelementptr i8, ptr %v27, i64 48
-  %v204 = load i64, ptr %v203, align 1
-  %v205 = getelementptr i8, ptr %v27, i64 56
-  %v206 = load double, ptr %v205, align 1
-  %v207 = getelementptr i8, ptr %v27, i64 64
-  %v208 = load ptr, ptr %v207, align 1
-  %v209 = getelementptr i8, ptr %v27, i64 72
-  %v210 = load i64, ptr %v209, align 1
-  %v211 = getelementptr i8, ptr %v27, i64 80
-  %v212 = load ptr, ptr %v211, align 1
-  %v213 = getelementptr i8, ptr %v27, i64 88
-  %v214 = load i64, ptr %v213, align 1
-  %v215 = getelementptr i8, ptr %v27, i64 96
-  %v216 = load double, ptr %v215, align 1
-  %v217 = getelementptr i8, ptr %v27, i64 104
-  %v218 = load ptr, ptr %v217, align 1
-  %v219 = getelementptr i8, ptr %v27, i64 112
-  %v220 = load i64, ptr %v219, align 1
-  call void %v192(i32 %v194, i32 %v196, i32 %v198, i64 %v200, i64 %v202, i64 %v204, double %v206, ptr %v208, i64 %v210, ptr %v212, i64 %v214, double %v216, ptr %v218, i64 %v220)
-  br label %b36
+  %v192 = getelementptr i8, ptr %v27, i64 80
+  %v193 = load ptr, ptr %v192, align 1
+  %v194 = getelementptr i8, ptr %v27, i64 88
+  %v195 = load i64, ptr %v194, align 1
+  %v196 = getelementptr i8, ptr %v27, i64 96
+  %v197 = load float, ptr %v196, align 1
+  %v198 = getelementptr i8, ptr %v27, i64 104
+  %v199 = load ptr, ptr %v198, align 1
+  %v200 = getelementptr i8, ptr %v27, i64 112
+  %v201 = load i64, ptr %v200, align 1
+  call void %v173(i32 %v175, i32 %v177, i32 %v179, i64 %v181, i64 %v183, i64 %v185, float %v187, ptr %v189, i64 %v191, ptr %v193, i64 %v195, float %v197, ptr %v199, i64 %v201)
+  br label %b37
 b36:
+  %v202 = getelementptr i8, ptr %v27, i64 0
+  %v203 = load i64, ptr %v202, align 1
+  %v204 = inttoptr i64 %v203 to ptr
+  %v205 = getelementptr i8, ptr %v27, i64 8
+  %v206 = load i32, ptr %v205, align 1
+  %v207 = getelementptr i8, ptr %v27, i64 16
+  %v208 = load i32, ptr %v207, align 1
+  %v209 = getelementptr i8, ptr %v27, i64 24
+  %v210 = load i32, ptr %v209, align 1
+  %v211 = getelementptr i8, ptr %v27, i64 32
+  %v212 = load i64, ptr %v211, align 1
+  %v213 = getelementptr i8, ptr %v27, i64 40
+  %v214 = load i64, ptr %v213, align 1
+  %v215 = getelementptr i8, ptr %v27, i64 48
+  %v216 = load i64, ptr %v215, align 1
+  %v217 = getelementptr i8, ptr %v27, i64 56
+  %v218 = load double, ptr %v217, align 1
+  %v219 = getelementptr i8, ptr %v27, i64 64
+  %v220 = load ptr, ptr %v219, align 1
+  %v221 = getelementptr i8, ptr %v27, i64 72
+  %v222 = load i64, ptr %v221, align 1
+  %v223 = getelementptr i8, ptr %v27, i64 80
+  %v224 = load ptr, ptr %v223, align 1
+  %v225 = getelementptr i8, ptr %v27, i64 88
+  %v226 = load i64, ptr %v225, align 1
+  %v227 = getelementptr i8, ptr %v27, i64 96
+  %v228 = load double, ptr %v227, align 1
+  %v229 = getelementptr i8, ptr %v27, i64 104
+  %v230 = load ptr, ptr %v229, align 1
+  %v231 = getelementptr i8, ptr %v27, i64 112
+  %v232 = load i64, ptr %v231, align 1
+  call void %v204(i32 %v206, i32 %v208, i32 %v210, i64 %v212, i64 %v214, i64 %v216, double %v218, ptr %v220, i64 %v222, ptr %v224, i64 %v226, double %v228, ptr %v230, i64 %v232)
+  br label %b37
+b37:
   call void @llvm.x86.sse.stmxcsr(ptr %v1)
-  %v221 = load i32, ptr %v1, align 1
-  %v222 = and i32 %v221, %v11
-  %v223 = add nsw i64 %v15, 1
-  %v224 = icmp ne i32 %v222, 0
-  %v225 = select i1 %v224, i64 %v223, i64 %v16
+  %v233 = load i32, ptr %v1, align 1
+  %v234 = and i32 %v233, %v11
+  %v235 = add nsw i64 %v15, 1
+  %v236 = icmp ne i32 %v234, 0
+  %v237 = select i1 %v236, i64 %v235, i64 %v16
   br label %b12
 b14:
-  %v226 = getelementptr i8, ptr %words, i64 16
-  store i64 %v15, ptr %v226, align 1
+  %v238 = getelementptr i8, ptr %words, i64 16
+  store i64 %v15, ptr %v238, align 1
   ret void
 }
 

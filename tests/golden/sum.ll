@@ -281,3 +281,20 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
 !0 = !{i32 1}
 
+; s, finalize, KernelSpec
+define void @kernel(ptr noalias readonly %args) #0 {
+entry:
+  %v1 = icmp ne i64 1, 0
+  %v2 = getelementptr i64, ptr %args, i64 1
+  %v3 = load i64, ptr %v2
+  %v4 = inttoptr i64 %v3 to ptr
+  %v5 = getelementptr i64, ptr %args, i64 2
+  %v6 = load i64, ptr %v5
+  %v7 = inttoptr i64 %v6 to ptr
+  %v8 = load float, ptr %v4, align 1
+  store float %v8, ptr %v7, align 1
+  ret void
+}
+
+!0 = !{i32 1}
+

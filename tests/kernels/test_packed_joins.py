@@ -47,7 +47,8 @@ def einsum_of(read: str, out: str, right: str, dtype: str, bounds: dict[str, int
     """The one einsum of an equation whose operands have these labels."""
     axes, names = [",".join(labels) for labels in read.split()], "XYV"
     declared = "".join(f"input {x} : {dtype}[{a}]\n" for x, a in zip(names, axes, strict=False))
-    text = f"{declared}Z[{','.join(out)}] = {right.format(*axes)}\noutput Z\n"
+    left = f"Z[{','.join(out)}]" if out else "Z"
+    text = f"{declared}{left} = {right.format(*axes)}\noutput Z\n"
     shapes = {x: tuple(bounds[p] for p in labels) for x, labels in zip(names, read.split(), strict=False)}
     nodes = build(compile_text(text, "k.ein"), shapes, {}).nodes
     (node,) = [n for n in nodes if isinstance(n, EinsumNode)]

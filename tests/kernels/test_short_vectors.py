@@ -39,11 +39,13 @@ EQUATIONS = [
     ("mij mij", "m", "any[i,j] (X[{0}] > Y[{1}])"),
     ("mik mjk", "mij", "mean[k] (X[{0}] - Y[{1}])^2"),
     ("mij ij", "mij", "X[m, i, 1-j] + Y[{1}]"),
+    ("q q", "", "2 * X[0] - Y[0]"),
+    ("qj j", "qj", "X[{0}] * Y[{1}]"),
 ]
 SIZES: list[dict[str, int]] = [
-    {"m": 37, "i": 4, "j": 4, "k": 4},
-    {"m": 37, "i": 2, "j": 2, "k": 7},
-    {"m": 5, "i": 2, "j": 2, "k": 3},
+    {"m": 37, "i": 4, "j": 4, "k": 4, "q": 1},
+    {"m": 37, "i": 2, "j": 2, "k": 7, "q": 1},
+    {"m": 5, "i": 2, "j": 2, "k": 3, "q": 1},
 ]
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "f16": np.float16}
 ONLY_TWO = ("1-", "[m,0,1]")  # indices that fit axes of two
@@ -90,7 +92,7 @@ def machine_code(einsum: Einsum, extents: tuple[int, ...], mode: select.Mode) ->
 
 def laid_out(array: np.ndarray, layout: int) -> np.ndarray:
     """The same numbers in C order, in Fortran order, or as every other element of a larger array, turned around."""
-    if layout == 0:
+    if layout == 0 or not array.ndim:
         return array
     if layout == 1:
         return np.asfortranarray(array)
@@ -144,3 +146,9 @@ def test_a_price_grows_with_the_elements_that_are_moved_one_by_one() -> None:
         work = native_work(spec, einsum.bounds)
         prices.append(sum(p.points * machine.point_seconds(p.name) for p in work.passes))
     assert prices[0] < prices[1]
+
+
+def test_an_empty_label_has_a_spec_and_a_price() -> None:
+    einsum = einsum_of("mij ji", "mij", "X[{0}] + Y[{1}]", "f32", {"m": 0, "i": 1, "j": 2})
+    spec = kernel_spec(einsum, "full")
+    assert spec is not None and spec.nanoseconds(einsum.bounds, 1.0) > 0

@@ -18,7 +18,8 @@ from einturnip.eingraph.rewrite.sharing import drop_dead
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node, operands_of
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.tuning.search import MAX_UNTILED, MAX_UNTILED_OF_LARGE, MIN_SAVED_NBYTES
+from einturnip.kernels.llvm.kernel_spec import kernel_spec
+from einturnip.tuning.search import CACHED_NBYTES, MAX_UNTILED, MAX_UNTILED_OF_LARGE, MIN_SAVED_NBYTES
 
 Fused = tuple[Region, tuple[int, ...]]
 
@@ -44,7 +45,10 @@ def fuse(
     taken: set[int] = set()
     lines = set(graph.merged)
     several = sum(isinstance(node, EinsumNode) for node in graph.nodes) > 1
-    groups = [*_groups(view, min_nbytes), *(row_groups(view) if rows else ())] if several else []
+    groups = [*_groups(view, min_nbytes)] if several else []
+    if rows:
+        groups = [group for group in groups if not (min_nbytes and _is_faster_apart(group))]
+        groups += row_groups(view) if several else []
     for group in sorted(groups, key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
         least = max(min_nbytes, _read_nbytes(view, group)) if min_nbytes else 0
@@ -74,6 +78,17 @@ def _groups(view: GraphView, min_nbytes: int) -> Iterable[FusionGroup]:
             growth = GroupGrowth(view, seed)
             if growth.fold() and (group := _grow(growth, True)):
                 yield group
+
+
+def _is_faster_apart(group: FusionGroup) -> bool:
+    """Return whether fusion would cost a node its loops over short vectors, and save only cached bytes.
+
+    The steps of a region have no such machine code.
+    """
+    if group.saved_nbytes >= CACHED_NBYTES:
+        return False
+    specs = [kernel_spec(n.einsum, "full") for n in group.nodes if isinstance(n.einsum, Einsum)]
+    return any(spec is not None and spec.is_short for spec in specs)
 
 
 def _grow(growth: GroupGrowth, absorbs: bool) -> FusionGroup | None:

@@ -19,14 +19,17 @@ from einturnip.kernels.llvm.routine import ZERO, Branch, Routine, module
 from einturnip.kernels.protocol import KernelCall
 
 # Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
-# store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
-CALL, FILL4, FILL8, GEMM, STAMP = 0, 1, 2, 3, 7
+# store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits. COPY: copy bytes.
+CALL, FILL4, FILL8, GEMM, STAMP, COPY = 0, 1, 2, 3, 7, 8
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
 # Words of the argument before the table.
 HEAD = 4
 # Words of a GEMM: their number; alpha and beta.
 GEMM_WORDS, SCALARS = 15, (7, 12)
 _FILLED = 16  # words that a fill stores at once
+COPY_BYTES = ctypes.CDLL(None).memmove
+"""The C library's ``memmove``: addresses of the target and the source, number of bytes."""
+COPY_BYTES.argtypes, COPY_BYTES.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t], None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ def kind_of(call: KernelCall) -> int | None:
     function: Any = call.function
     if function is None or isinstance(call.words, array):
         return None if function is None else CALL
+    if function is COPY_BYTES:
+        return COPY
     types: Sequence[Any] = getattr(function, "argtypes", None) or ()
     if len(types) != GEMM_WORDS - 1:
         return None
@@ -58,7 +63,7 @@ def kind_of(call: KernelCall) -> int | None:
 
 def words_of(call: KernelCall, kind: int) -> list[int]:
     """Return the argument words of a command: the address of the call's function, then its words."""
-    if kind == CALL:
+    if kind in (CALL, COPY):
         return [entry(call.function), *call.words]
     name = next(name for (name, _), gemm in KINDS.items() if gemm == kind)
     words = (_bits(word, name) if k in SCALARS else word for k, word in enumerate(call.words, 1))
@@ -85,6 +90,9 @@ def command_list_ir(name: str) -> str:
             CALL: lambda: f.run_at(f.pointer_in(words, 0), f.words(words, 1)),
             FILL4: lambda: _fill(f, words, "i32"),
             FILL8: lambda: _fill(f, words, "i64"),
+            COPY: lambda: f.run_at(
+                f.pointer_in(words, 0), f.pointer_in(words, 1), f.pointer_in(words, 2), f.word(words, 3)
+            ),
             STAMP: lambda: f.store(f.call("llvm.readcyclecounter", [], "i64", 0), words),
         }
         cases |= {kind: partial(_gemm, f, words, name, size) for (name, size), kind in KINDS.items()}

@@ -43,7 +43,7 @@ class MachineCodeKernel(MachineCode):
             return self.fallback.prepare(arguments)
         tensors = range(2 * n + 1, len(words), n + 1)
         call = KernelCall(self.function, words, tensors, partial(self._compared, arguments) if spec.compares else None)
-        if spec.mode == "full":
+        if spec.mode == "full" and n:
             call.divide = partial(self._divided, words, tensors)
         return call
 
@@ -84,7 +84,7 @@ class MachineCodeKernel(MachineCode):
         for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):
             steps = label_strides(access, tensor.strides)
             inner = self._along(slot)
-            free = slot in spec.strided or extents[inner] == 1
+            free = slot in spec.strided or inner < 0 or extents[inner] == 1
             if not free and steps.get(inner, tensor.itemsize) != tensor.itemsize:
                 return None
             found.append(address_of(tensor) + first_offset(access, tensor.strides, extents))

@@ -30,6 +30,7 @@ _MIN_VECTOR = 8  # minimum points along the vector label
 _SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
 _MIN_SWEPT = 256  # minimum outputs in a row for a sweep
 _MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
+_CACHED_SPECS = 1024
 _TILE_SIDE = 4  # points of a label along which a register tile reuses what it loads
 
 
@@ -37,14 +38,14 @@ _TILE_SIDE = 4  # points of a label along which a register tile reuses what it l
 class KernelSpec:
     """All that a kernel's code depends on: no extents, and no strides but those of one element.
 
-    ``tile``: (label, count) of the register tile, the vector label last; its count is in vectors. ``crossed``: operands
-    that are contiguous along the first label of the tile instead, which are transposed in registers. ``strided``:
-    tensors (operands, then outputs) whose vectors are elements at a stride, moved one by one. ``swept``: the label that
-    is folded a few points at a time over all outputs, -1 where each output is folded at once.
-    ``repeatable``: a call may start again from the beginning. ``compares``: INVALID may come from a comparison with
-    NaN. ``packing``: the code to compile instead, where each operand serves a whole register tile. ``blocks``: by
-    aggregated label, outermost first, the sizes of blocks of partial sums in steps. ``streams``: the result is so large
-    that it bypasses the cache.
+    ``vector``: the label along which vectors are; -1 for a scalar computed from scalars. ``tile``: (label, count) of
+    the register tile, the vector label last; its count is in vectors. ``crossed``: operands that are contiguous along
+    the first label of the tile instead, which are transposed in registers. ``strided``: tensors (operands, then
+    outputs) whose vectors are elements at a stride, moved one by one. ``swept``: the label that is folded a few points
+    at a time over all outputs, -1 where each output is folded at once. ``repeatable``: a call may start again from the
+    beginning. ``compares``: INVALID may come from a comparison with NaN. ``packing``: the code to compile instead,
+    where each operand serves a whole register tile. ``blocks``: by aggregated label, outermost first, the sizes of
+    blocks of partial sums in steps. ``streams``: the result is so large that it bypasses the cache.
     """
 
     einsum: Einsum
@@ -65,7 +66,7 @@ class KernelSpec:
 
     @property
     def is_short(self) -> bool:
-        """Whether its vectors are short or strided, so that loads and the starts of loops take most of the time."""
+        """Whether vectors are short or strided: loads and starts of loops take most of the time."""
         return bool(self.strided) or self.width < full_width(self.graph)
 
     @property
@@ -94,7 +95,10 @@ class KernelSpec:
         return walked(self.einsum, self.vector)
 
     def nanoseconds(self, extents: Sequence[int], weight: float) -> float:
-        """Return the estimated time of a tile whose data is cached; ``weight``: operations of a vector's arithmetic."""
+        """Return the estimated time of a tile whose data is cached.
+
+        ``weight``: operations of a vector's arithmetic.
+        """
         work = _loop_work(self.einsum, self.mode, extents[: self.n_labels], weight)
         return OPERATION_NS * work.operations(self.vector, self.width, dict(self.tile))
 
@@ -103,12 +107,23 @@ class KernelSpec:
         return replace(self, einsum=without_extents(self.einsum))
 
 
+# Hashing an einsum takes longer than finding its spec, so recent ones are looked up by identity first.
+_by_identity: dict[tuple[int, Mode], tuple[Einsum, KernelSpec | None]] = {}
+
+
 def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     """Return an einsum's kernel spec, the same object each time; None where NumPy computes it."""
-    return _kernel_spec(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+    key = id(einsum), mode
+    found = _by_identity.get(key)
+    if found is None or found[0] is not einsum:
+        found = einsum, _kernel_spec(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+        if len(_by_identity) >= _CACHED_SPECS:
+            _by_identity.clear()
+        _by_identity[key] = found
+    return found[1]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_CACHED_SPECS)
 def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     aggregation = einsum.aggregation
     if mode == "combine" or (mode == "finalize" and aggregation is None):
@@ -133,17 +148,15 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     width = full_width(graph)
     strided = frozenset[int]()
     if vector is None and not crossed:
-        found = short_vectors(_loop_work(einsum, mode, einsum.bounds[:n_labels], len(graph.nodes)), width)
-        if found is None:
-            return None
-        vector, width, strided = found
+        work = _loop_work(einsum, mode, einsum.bounds[:n_labels], len(graph.nodes))
+        vector, width, strided = short_vectors(work, width)
     vector = einsum.n_out - 1 if vector is None else vector
     compares = any(node.op in COMPARING for node in graph.nodes)
     folding = aggregation is not None and mode != "finalize"
     if folding and aggregation is not None:
         compares = compares or aggregation.idempotent or aggregation.scaled
     repeatable = mode != "accumulate" or aggregation is None or aggregation.idempotent
-    is_short = bool(strided) or einsum.bounds[vector] < _MIN_VECTOR
+    is_short = bool(strided) or vector < 0 or einsum.bounds[vector] < _MIN_VECTOR
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector, is_short)
     swept = _swept(einsum, mode, tile, vector) if packing is None and not is_short else -1
     tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
@@ -179,7 +192,8 @@ def _loop_work(einsum: Einsum, mode: Mode, extents: Sequence[int], weight: float
     out: Access = tuple(range(einsum.n_out))
     states = (out,) * (1 if einsum.aggregation is None else len(einsum.state_dtypes))
     operands = states if mode == "finalize" else tuple(einsum.accesses)
-    return LoopWork(operands, states if mode == "accumulate" else (out,), extents, einsum.n_out, weight)
+    points = [max(1, n) for n in extents]
+    return LoopWork(operands, states if mode == "accumulate" else (out,), points, einsum.n_out, weight)
 
 
 def without_extents(einsum: Einsum) -> Einsum:
@@ -286,7 +300,7 @@ def _tile(einsum: Einsum, mode: Mode, vector: int, is_short: bool) -> tuple[tupl
     """Return the register tile: the vector label, and up to two labels that reuse loaded values."""
     aggregation = einsum.aggregation
     if mode == "finalize" or aggregation is None:
-        return ((vector, 1),)
+        return ((vector, 1),) if vector >= 0 else ()
     heavy = len(aggregation.state) > 1
     outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= (2 if is_short else _TILE_SIDE)]
     reused = [p for p in outputs if any(p not in labels_read(a) for a in einsum.accesses if a)]

@@ -32,7 +32,7 @@ class ShortVectors(NamedTuple):
 
 @dataclass(frozen=True)
 class LoopWork:
-    """What a loop nest computes: how operands and outputs are accessed, and the points by label.
+    """The work of a loop nest: the accesses of operands and outputs, and the points by label.
 
     ``n_out``: labels of the output. ``weight``: operations of a vector's arithmetic.
     """
@@ -48,6 +48,8 @@ class LoopWork:
 
         ``tile``: counts of a register tile by label, which reuses what it loads.
         """
+        if label < 0:
+            return self.weight + len(self.operands) + len(self.outs)
         n, points = self.extents[label], math.prod(self.extents)
         counts = {p: min(count, self.extents[p]) for p, count in tile.items() if p != label}
         loads = sum(self._moving(access, label, width, counts) for access in self.operands)
@@ -71,15 +73,14 @@ class LoopWork:
         return each / math.prod(count for p, count in counts.items() if p not in read)
 
 
-def short_vectors(work: LoopWork, full_width: int) -> ShortVectors | None:
-    """Return the vectors that are fastest; None if each label has one point. ``full_width``: maximum lanes."""
+def short_vectors(work: LoopWork, full_width: int) -> ShortVectors:
+    """Return the vectors that are fastest; without labels, label -1. ``full_width``: maximum lanes."""
     found: list[tuple[float, int, int]] = []
     for p, n in enumerate(work.extents):
-        if n > 1:
-            width = min(full_width, 1 << (n - 1).bit_length())
-            found.append((work.operations(p, width, {}), p, width))
+        width = min(full_width, max(2, 1 << (n - 1).bit_length()))
+        found.append((work.operations(p, width, {}), p, width))
     if not found:
-        return None
+        return ShortVectors(-1, 1, frozenset())
     _, label, width = min(found)
     tensors = *work.operands, *work.outs
     return ShortVectors(label, width, frozenset(k for k, access in enumerate(tensors) if not is_smooth(access, label)))

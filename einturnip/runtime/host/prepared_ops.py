@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
@@ -9,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from einturnip.devices.host import HostArena
+from einturnip.kernels.llvm.command_list import COPY_BYTES
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Point, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
@@ -24,8 +28,9 @@ from einturnip.tuning.memory import BLOCKED_COPY_NBYTES
 PreparedOp: TypeAlias = Callable[[], int]
 """Executes an op; returns the floating-point flags of its kernel."""
 
+_Place = tuple[Any, Any, Any]
 _Move = tuple[int, Any, Any, Any]
-"""Words to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
+"""A word to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
 
 
 class PreparedOps:
@@ -48,6 +53,9 @@ class PreparedOps:
         self._graph, self._views = graph, OpViews(graph, self.arena, zero_copy)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
         self.files: dict[int, Array] = {}
+        # By tier: the dtype of arrays that are copied byte by byte. Outputs of a run with another layout, and copies.
+        self._copied = dict[int, np.dtype[Any]]()
+        self._strided = list[tuple[Array, Array]]()
         self.addresses = dict[int, int]()  # by tier: address of each caller's array that kernels access directly
         self._begun: set[int] = set()
         self.kernel_calls = dict[int, KernelCall]()  # by position among the ops: those that are one kernel call
@@ -56,6 +64,8 @@ class PreparedOps:
         self._no_events, self._lock = NumericEvents(graph), Lock()
         self._events = self._no_events
         self._moves: list[list[_Move]] = []
+        self._by_tier: dict[int, list[_Place]] | None = None  # the same by tier, once all calls are prepared
+        self._last = dict[int, weakref.ref[Array]]()  # by tier: the array of the previous run
         self.ids = list[int]()  # the number of each op
         self.calls = [self._prepare(op) for op in ops]
         if not fixed:
@@ -69,18 +79,48 @@ class PreparedOps:
                 files[FILES + i] = array
         for o, array in enumerate(outputs):
             files[FILES + self._nodes + o] = array
-        now = {tier: address_of(files[tier]) for tier in self.addresses}
-        if now != self.addresses:
-            self.addresses = now
-            for moves in self._moves:
-                for tier, memory, position, offset in moves:
-                    memory[position] = now[tier] + offset
+        if self._by_tier is None:
+            self._by_tier = {tier: [] for tier in self.addresses}
+            for tier, *place in itertools.chain.from_iterable(self._moves):
+                self._by_tier[tier].append(tuple(place))
+        for tier, places in self._by_tier.items():
+            last = self._last.get(tier)
+            if last is None or last() is not files[tier]:
+                self._set_address(tier, places)
+
+    def _set_address(self, tier: int, places: Sequence[_Place]) -> None:
+        """Update the words with addresses in a caller's array, which the previous run did not have."""
+        array, dtype = self.files[tier], self._copied.get(tier)
+        self._last[tier] = weakref.ref(array)
+        if dtype is not None and (not array.flags.c_contiguous or array.dtype != dtype):
+            del self._last[tier]
+            self._make_contiguous(tier, dtype)
+        address = address_of(self.files[tier])
+        if address != self.addresses[tier]:
+            self.addresses[tier] = address
+            for memory, position, offset in places:
+                memory[position] = address + offset
+
+    def _make_contiguous(self, tier: int, dtype: np.dtype[Any]) -> None:
+        """Replace a run's array that cannot be copied byte by byte."""
+        array = self.files[tier]
+        if tier < FILES + self._nodes:
+            self.files[tier] = np.ascontiguousarray(array, dtype)
+            return
+        self.files[tier] = made = np.empty(array.shape, dtype)
+        self._strided.append((array, made))
+
+    def finish(self) -> None:
+        """Complete the outputs of a run whose ops have ended."""
+        for array, made in self._strided:
+            np.copyto(array, made)
 
     def relocate(self, ops: Sequence[int], memory: Any, begins: Sequence[Any]) -> None:
         """Update copies of the words of ``ops`` for each run, in place of the words themselves.
 
         ``begins``: the position of each copy's first word in ``memory``; for an op divided into chunks, of each chunk.
         """
+        self._by_tier = None
         for k, begin in zip(ops, begins, strict=True):
             self._moves[k] = [
                 (tier, memory, begin + word, memory[begin + word] - self.addresses[tier])
@@ -110,6 +150,7 @@ class PreparedOps:
     def end(self) -> None:
         """Drop the arrays of a run."""
         self.files.clear()
+        self._strided.clear()
         self._begun.clear()
         self._events = self._no_events
 
@@ -222,6 +263,12 @@ class PreparedOps:
 
     def _copy(self, op: Op, tier: int, inward: bool) -> PreparedOp:
         region, array = self._views.transferred(op)
+        found = self._zero_copy.window((op.writes if inward else op.reads)[0].value)
+        offset = self._offset(tier, region, array) if found is None else None
+        if offset is not None:
+            call = self._copy_call(tier, offset, array, inward)
+            self.kernel_calls[len(self._moves) - 1] = call
+            return call.run
         part = self._part((op.writes if inward else op.reads)[0].value, region, array)
         window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
         files = self.files
@@ -236,3 +283,30 @@ class PreparedOps:
             return 0
 
         return load if inward else store
+
+    def _offset(self, tier: int, region: Box, array: Array) -> int | None:
+        """Return the bytes before a region in a caller's array; None if the region may not be contiguous.
+
+        ``array``: the region in the arena. Large arrays are left out: those that are not contiguous are copied.
+        """
+        if tier < FILES or not array.flags.c_contiguous:
+            return None
+        graph, number = self._tasks.decomposition.graph, tier - FILES
+        shape = graph.nodes[number if number < self._nodes else graph.outputs[number - self._nodes][1]].shape
+        if math.prod(shape) * array.itemsize > BLOCKED_COPY_NBYTES:
+            return None
+        long = [axis for axis, (begin, end) in enumerate(region) if end - begin > 1]
+        inner = range(long[0] + 1 if long else len(shape), len(shape))
+        if any(region[axis] != (0, shape[axis]) for axis in inner):
+            return None
+        return array.itemsize * sum(region[axis][0] * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+    def _copy_call(self, tier: int, offset: int, array: Array, inward: bool) -> KernelCall:
+        """Return the call that copies bytes of a caller's array to or from the arena."""
+        caller = self._zero_copy.array(tier - FILES)
+        base = self.addresses.setdefault(tier, 0 if caller is None else address_of(caller))
+        places = [address_of(array), base + offset]
+        self._copied[tier] = array.dtype
+        call = KernelCall(COPY_BYTES, [*(places if inward else places[::-1]), array.nbytes])
+        self._moves[-1].append((tier, call.words, int(inward), offset))
+        return call

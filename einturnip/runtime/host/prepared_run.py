@@ -19,6 +19,7 @@ from einturnip.devices.host import blas_threads
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import kind_of
+from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
@@ -93,10 +94,13 @@ class PreparedRun:
         self._prepared = PreparedOps(graph, zero_copy, is_fixed, kernel, ops)
         self.n_recordable = 0
         """The number of ops that a command list can contain."""
+        self.may_call_blas = True
+        """Whether an op is a product by BLAS, or a call from Python that may contain one."""
         self._parallel = dict[int, ParallelOps]()  # by row
         self._schedule: RowSchedule | None = None  # of rows that can run at the same time
         if threads is None:
             rows = self._record()
+            self.may_call_blas = bool(products) or self.n_recordable < len(ops)
             # Waking BLAS's threads takes longer than they save for small products.
             self._one_blas_thread = not fixed and 0 < max(products, default=0) < DIVIDED_FLOPS
         else:
@@ -166,10 +170,13 @@ class PreparedRun:
         """
         self._prepared.begin(inputs, outputs)
         try:
-            if not self._one_blas_thread:
-                return self._run()
-            with blas_threads(1):
-                return self._run()
+            if self._one_blas_thread:
+                with blas_threads(1):
+                    result = self._run()
+            else:
+                result = self._run()
+            self._prepared.finish()
+            return result
         finally:
             self._prepared.end()
 
@@ -297,7 +304,9 @@ def _kernel(by_blas: bool, divided: bool, products: list[int], tile: NodeTile, a
     if divided and not by_blas and isinstance(kernel, ContractionKernel):
         # BLAS needs several calls for some small products; machine code needs one.
         several = not kernel.is_vector and kernel.prepare(arguments).function is None
-        kernel = compile_kernel(tile.einsum, tile.extents, tile.mode) if several else kernel
+        own = compile_kernel(tile.einsum, tile.extents, tile.mode)
+        is_nest = isinstance(own, MachineCodeKernel) and kernel.flops < DIVIDED_FLOPS
+        kernel = own if several or is_nest else kernel
     if isinstance(kernel, ContractionKernel):
         products.append(kernel.flops)
     return kernel
