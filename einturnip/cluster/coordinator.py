@@ -29,11 +29,18 @@ from einturnip.runtime.numeric_events import NumericEvents, causes_of, from_sour
 from einturnip.runtime.scheduler.report import Progress, RunReport, SiteReport
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.sites.types import Role
-from einturnip.sites.wires.dask_cluster import Lines, close_mail, open_mail, require_processes, run_on_workers
+from einturnip.sites.wires.dask_cluster import (
+    Lines,
+    close_mail,
+    open_mail,
+    require_processes,
+    run_on_workers,
+    scheduler_answers,
+)
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.types import Array, Sink, Source, empty
-from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, TICK_SECONDS
+from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
 
 
 def workers_of(client: Any) -> tuple[Worker, ...]:
@@ -118,6 +125,10 @@ def _events(
     return events.locate(read)
 
 
+def _no_scheduler() -> RunError:
+    return RunError("the scheduler of the cluster is gone. Nothing was written. help: start it and run again")
+
+
 class _ClusterRun:
     def __init__(
         self,
@@ -144,6 +155,7 @@ class _ClusterRun:
         self.chunks = chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
         self.kept = kept_grids(plan.parts, graph, plan.kept)
         self.arrays: dict[str, Any] = {}
+        self._begun = dict[int, str]()  # by site, the last statement that it began
         self._device = plan.planned.memgraph.op_devices()
         names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
         self._held = {name for name in names if inputs.get(name) == HELD}
@@ -166,8 +178,9 @@ class _ClusterRun:
         finally:
             lines.say("stop")
             lines.close()
-            with suppress(EinturnipError, OSError):
-                run_on_workers(self.client, close_mail, self.run)
+            if scheduler_answers(self.client):
+                with suppress(EinturnipError, OSError):
+                    run_on_workers(self.client, close_mail, self.run)
 
     def _watch(
         self, lines: Lines, progress: Callable[[Progress], None] | None, stop: threading.Event | None
@@ -183,10 +196,8 @@ class _ClusterRun:
         while len(done) < count:
             if stop is not None and stop.is_set():
                 raise Interrupted("interrupted")
-            if self.client.status != "running":
-                raise RunError(
-                    "the scheduler of the cluster is gone. Nothing was written. help: start it and run again"
-                )
+            if not scheduler_answers(self.client):
+                raise _no_scheduler()
             now = time.monotonic()
             if len(joined) < count and now - asked > 1:
                 asked = now
@@ -204,8 +215,10 @@ class _ClusterRun:
                         lines.say("go")
                 case "progress":
                     ops[site] = content["ops"]
+                    if content["node"] >= 0:
+                        self._begun[site] = self._statement(content["node"])
                     if progress is not None:
-                        progress(self._progress(sum(ops), content["seconds"]))
+                        progress(self._progress(sum(ops), content["seconds"], self._begun.get(site, "")))
                 case "done":
                     done[site] = PARTS.from_bytes(content["result"])
                 case "failed":
@@ -225,15 +238,31 @@ class _ClusterRun:
             )
 
     def _lost(self, site: int) -> RunError:
+        """Return the error for a site that is gone; if the scheduler is, workers end because of that."""
+        until = time.monotonic() + SCHEDULER_LOST_SECONDS
+        while time.monotonic() < until:
+            if not scheduler_answers(self.client):
+                return _no_scheduler()
+            time.sleep(TICK_SECONDS)
+        begun = f" It had last begun {self._begun[site]}." if site in self._begun else ""
         return RunError(
-            f"worker {self.plan.workers[site].name} is gone: its process ended or its machine does not answer. "
+            f"worker {self.plan.workers[site].name} is gone: its process ended or its machine does not answer.{begun} "
             "Nothing was written. help: run again"
         )
 
+    def _statement(self, node: int) -> str:
+        graph = self.plan.planned.graph
+        line = graph.nodes[node].line
+        return f"{graph.place(line)}: {graph.statement(line)}"
+
     def _failure(self, lines: Lines, site: int, content: Any, done: Collection[int]) -> EinturnipError:
         """Return the error for a site's failure; if it lost another site, that one is at fault."""
+        if content.get("ending"):
+            return self._lost(site)
         until, closing = time.monotonic() + LOST_SECONDS, {site, *done}
         while content.get("lost") and time.monotonic() < until:
+            if not scheduler_answers(self.client):
+                return _no_scheduler()
             try:
                 state, other, _ = lines.events.get(timeout=TICK_SECONDS)
             except Empty:
@@ -249,11 +278,11 @@ class _ClusterRun:
         found = RunError(text) if kind is errors.OutOfRange else kind(text)
         return found
 
-    def _progress(self, done: int, seconds: float) -> Progress:
+    def _progress(self, done: int, seconds: float, statement: str) -> Progress:
         total = sum(len(part.graph) for part in self.plan.parts)
         flops, nbytes = int(self.plan.planned.prediction.flops), sum(self.plan.planned.prediction.link_bytes.values())
         share = done / max(1, total)
-        return Progress(done, total, int(share * flops), flops, int(share * nbytes), nbytes, seconds)
+        return Progress(done, total, int(share * flops), flops, int(share * nbytes), nbytes, seconds, statement)
 
     def _part(self, site: int) -> bytes:
         addresses = tuple(worker.address for worker in self.plan.workers)

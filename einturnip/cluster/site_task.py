@@ -34,7 +34,7 @@ from einturnip.sites.part import SitePart
 from einturnip.sites.process_run import SiteEngine, SiteSchedule, run_part
 from einturnip.sites.wires.dask import Address, DaskWire, Line, PeerLost, RunMail, WorkerMail, sent_ops
 from einturnip.sites.wires.dask_chunks import Index, PeerChunks
-from einturnip.sites.wires.dask_cluster import this_worker
+from einturnip.sites.wires.dask_cluster import is_ending, this_worker
 from einturnip.storage.chunks.chunk_grid import ChunkGrid
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
@@ -70,7 +70,8 @@ def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[st
         return blocks
     except BaseException as error:
         with suppress(Exception):
-            line.say("failed", kind=type(error).__name__, text=str(error), lost=isinstance(error, PeerLost))
+            content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
+            line.say("failed", **content, ending=is_ending(worker))
         return {}
     finally:
         line.close()
@@ -115,7 +116,7 @@ class _Site:
             self.line.message()
             self.mail.attach(queue.put, value, sent_ops(self.part))
             with blas_threads(THREADS):
-                trace = run_part(executor, schedule, engine, self._tick(), self.line.stopped)
+                trace = run_part(executor, schedule, engine, self._tick(schedule), self.line.stopped)
             require_unchanged_inputs(sources.values(), sinks.values())
             for sink in sinks.values():
                 sink.commit()
@@ -177,14 +178,16 @@ class _Site:
                 f"{format_size(-(-(self.memory + excess) // MIB) * MIB)}"
             )
 
-    def _tick(self) -> Any:
-        shown = time.monotonic()
+    def _tick(self, schedule: SiteSchedule) -> Any:
+        shown, tasks = -PROGRESS_SECONDS, self.part.graph.taskgraph
 
         def tick(trace: RunTrace) -> None:
             nonlocal shown
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
-                self.line.say("progress", ops=len(trace.order), seconds=trace.seconds)
+                task = int(self.part.graph.task[schedule.begun]) if schedule.begun >= 0 else -1
+                node = int(tasks.node[task]) if task >= 0 else -1
+                self.line.say("progress", ops=len(trace.order), seconds=trace.seconds, node=node)
 
         return tick
 

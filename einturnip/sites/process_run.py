@@ -43,7 +43,10 @@ class FetchingWire(Wire, Protocol):
 
 
 class SiteSchedule:
-    """The run of one site; implements ``Schedule`` (see ``state_machine``). A receive counts as a read."""
+    """The run of one site; implements ``Schedule`` (see ``state_machine``). A receive counts as a read.
+
+    ``begun``: the kernel that was started last; -1 before the first.
+    """
 
     def __init__(self, part: SitePart, slots: Mapping[Lane, int], wire: FetchingWire) -> None:
         plan = part.plan
@@ -52,6 +55,7 @@ class SiteSchedule:
         self.lane: Sequence[int] = lane.tolist()
         self.running: dict[int, int] = Counter(dict.fromkeys(Lane, 0))
         self.receives = frozenset(plan.op[plan.role == Role.RECEIVE].tolist())
+        self.begun = -1
         self._launches: list[int] = []
         wire.launch = self._launches.append
         self.run = SiteRun(plan, part.ranks.tolist(), slots, RECEIVE_WINDOW, wire, self._launches.append)
@@ -96,6 +100,8 @@ class SiteSchedule:
         self._launches.clear()
         for op in launches:
             self.running[self.lane[op]] += 1
+            if self.lane[op] == Lane.COMPUTE:
+                self.begun = op
         return launches
 
 

@@ -104,6 +104,8 @@ END_SECONDS = 5
 """[seconds] Time for telling the workers that a run has ended; after it, closed connections do. Chosen."""
 LOST_SECONDS = 3.0
 """[seconds] If a worker does not reach another, its connection to the coordinator breaks within this time. Chosen."""
+SCHEDULER_LOST_SECONDS = 0.3
+"""[seconds] If workers end because their scheduler is gone, the client has lost it within this time. Chosen."""
 PROGRESS_SECONDS = 0.5
 """[seconds] Time between two reports of a worker's progress. Chosen."""
 

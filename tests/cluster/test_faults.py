@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 
 import einturnip as et
 from einturnip.cluster.site_task import run_site
@@ -59,6 +61,54 @@ def test_a_killed_worker_is_named(own: Any, tmp_path: Path, at: float) -> None:
     assert str(error).startswith(f"worker {victim} on ") and "is gone" in str(error)
     assert os.listdir(tmp_path) == []
     assert not any(own.processing().values())
+    if at > 0.1:  # before, it may not have reported yet
+        assert re.search(r"It had last begun line [2-8]: [C-I]\[i,j\] = [B-H]\[i,k\] \* A\[k,j\] / 1000\.", str(error))
+
+
+def start(folder: Path, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a scheduler or a worker as Dask's command does."""
+    command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments, "--no-dashboard"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+
+
+def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    place = str(tmp_path / "scheduler.json")
+    processes = [start(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", place)]
+    try:
+        options = ("--scheduler-file", place, "--nthreads", "1", "--memory-limit", "0", "--no-nanny")
+        processes += [start(tmp_path, "worker", *options) for _ in range(2)]
+        # A client waits this long for a scheduler that is gone to come back, and the test would end before.
+        with Client(scheduler_file=place, timeout=600) as client:
+            client.wait_for_workers(2, timeout=60)
+            error = run_until(client, tmp_path / "out", 0.1, processes[0].kill, "I.zarr")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert str(error).startswith("the scheduler of the cluster is gone. Nothing was written.")
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_stops_for_a_while_is_not_lost(own: Any, tmp_path: Path) -> None:
+    _, pid = sorted(own.run(os.getpid).items())[1]
+    again = threading.Timer(8, os.kill, (pid, signal.SIGCONT))
+    a, stopped = np.random.default_rng(0).standard_normal((1400, 1400)), threading.Event()
+
+    def progress(found: Any) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            os.kill(pid, signal.SIGSTOP)
+            again.start()
+
+    try:
+        program = et.compile(TEXT)
+        result = program(A=a, B=a, client=own, arena="3MiB", progress=progress, out={"I": str(tmp_path / "I.npy")})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert stopped.is_set()
+    np.testing.assert_allclose(np.asarray(result["I"]), program(A=a, B=a)["I"], rtol=1e-6, atol=1e-6)
 
 
 def test_an_interrupt_stops_all_workers_and_they_can_run_again(client: Any, tmp_path: Path) -> None:

@@ -352,7 +352,10 @@ class Line:
 
     async def _ask(self, message: str, number: int) -> Any:
         rpc = self._worker.rpc(self._address)
-        return await getattr(rpc, message)(run=self._run, token=self._token, value=number)
+        try:
+            return await getattr(rpc, message)(run=self._run, token=self._token, value=number)
+        except OSError as error:
+            raise PeerLost(f"the process that began the run does not answer: {error}") from error
 
     async def _close(self) -> None:
         self._reading.cancel()

@@ -124,6 +124,11 @@ def run_on_workers(client: Client, function: Callable[..., Any], *arguments: Any
     return found
 
 
+def scheduler_answers(client: Client) -> bool:
+    """Return whether a client is connected; calls of one that is not wait for a scheduler to come back."""
+    return bool(client.status == "running")
+
+
 def require_processes(client: Client) -> None:
     """Refuse clients whose cluster no run can use.
 
@@ -150,6 +155,11 @@ def close_mail(run: str, dask_worker: Any) -> None:
     mail = WorkerMail.of(dask_worker).runs.pop(run, None)
     if mail is not None:
         mail.close()
+
+
+def is_ending(worker: Any) -> bool:
+    """Return whether a worker closes, for example because its scheduler is gone."""
+    return bool(worker.status.name != "running")
 
 
 def this_worker() -> Any:
@@ -280,9 +290,10 @@ class Lines:
 
     async def _close(self) -> None:
         try:
-            # Tasks that have ended are only released: cancelling one would also end blocks that were taken from it.
-            running = [future for future in self._futures if future.status == "pending"]
-            await self._client.cancel(running, force=True, asynchronous=True)
+            if scheduler_answers(self._client):
+                # Tasks that have ended are only released: cancelling one would also end blocks that were taken from it.
+                running = [future for future in self._futures if future.status == "pending"]
+                await self._client.cancel(running, force=True, asynchronous=True)
         finally:
             await self._server.close()
 
