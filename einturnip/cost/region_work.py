@@ -13,7 +13,7 @@ from einturnip.cost.machine_code_work import fused_row_work
 from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import region_product
-from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.block_iterator import extents_of
 from einturnip.kernels.fused.combine import RegionCombiner
 from einturnip.kernels.fused.program import (
     Action,
@@ -126,10 +126,11 @@ def counted_blocks(
     if conditions and origins is not None:
         for out in spec.iterator.rows(tuple([(o, o + n) for o, n in zip(origins, spec.extents, strict=True)])):
             streamed = spec.iterator.streamed(out)
-            blocks.update((_shape(box), decided) for box, decided in streamed)
-            combinations[_shape(out)] += spec.levels.combinations(len(streamed))
+            blocks.update((extents_of(box), decided) for box, decided in streamed)
+            combinations[extents_of(out)] += spec.levels.combinations(len(streamed))
         return blocks, +combinations
-    cut = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in enumerate(_sides(spec))]
+    sides = enumerate(zip(spec.blocks, spec.extents, strict=True))
+    cut = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in sides]
     for shape, times in shapes_of(spec.extents, cut):
         if 0 not in shape:
             blocks[shape, (None,) * len(conditions)] += times
@@ -144,14 +145,6 @@ def _rows(spec: RegionSpec) -> Iterator[tuple[Shape, int]]:
     n_out = spec.region.n_out
     for shape, times in shapes_of(spec.extents[:n_out], spec.blocks[:n_out]):
         yield (*shape, *spec.extents[n_out:]), times
-
-
-def _sides(spec: RegionSpec) -> Iterator[tuple[int, int]]:
-    return zip(spec.blocks, spec.extents, strict=True)
-
-
-def _shape(box: Box) -> Shape:
-    return tuple([hi - lo for lo, hi in box])
 
 
 def _program(program: BlockProgram, spec: RegionSpec) -> KernelWork:

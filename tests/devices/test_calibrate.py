@@ -22,7 +22,6 @@ from einturnip.devices.calibrate_files import file_rates
 from einturnip.devices.calibrate_kernels import keyed_rates, python_times
 from einturnip.devices.stored import SWITCH, read_stored
 from einturnip.ir.dtypes import F32
-from einturnip.ir.functions import PRICED_AS
 
 
 def test_the_rates_are_those_of_the_built_in_machine() -> None:
@@ -31,8 +30,7 @@ def test_the_rates_are_those_of_the_built_in_machine() -> None:
     known = Machine(points=tuple(points.items()), turns=tuple(turns.items()))
     points |= keyed_rates(1e-4, known)
     defaults = set(dict(Machine().points))
-    # A function that no table of rates lists yet is priced as another: see ``priced_as`` in ir/functions.py.
-    lacking = sorted(name for name in set(points) - defaults if name.rpartition(".")[0] not in PRICED_AS)
+    lacking = sorted(set(points) - defaults)
     assert not lacking, f"measured without a default in einturnip/cost/machine_defaults.py: {lacking}"
     unmeasured = sorted(defaults - set(points))
     assert not unmeasured, f"defaults that einturnip/devices/calibrate.py does not measure: {unmeasured}"

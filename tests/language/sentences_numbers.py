@@ -136,7 +136,16 @@ FUNCTIONS = [
             for name, row in ELEMENTWISE.items()
             if row.definition or row.ufunc
         },
+        "exp": np.exp,
+        "log": np.log,
+        "log1p": np.log1p,
+        "expm1": np.expm1,
+        "sqrt": np.sqrt,
         "rsqrt": lambda x: 1 / np.sqrt(x),
+        "sin": np.sin,
+        "cos": np.cos,
+        "tan": np.tan,
+        "tanh": np.tanh,
         "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
         "silu": lambda x: x / (1 + np.exp(-x)),
         "softplus": lambda x: np.log1p(np.exp(x)),

@@ -13,6 +13,7 @@ from einturnip.kernels.fused.space import state_labels, tiled_labels
 from einturnip.kernels.mask import ConditionValues, LabelMask
 
 Box = tuple[tuple[int, int], ...]
+"""The first index along each label, and the one after the last."""
 
 _GRAIN, _GRAINS = 16, 8  # masked ends are cut off in multiples of a grain: points of a grain, maximum grains of a block
 _STRIP, _STRIPS = 128, 4  # minimum rows of a strip, since each packs right sides again; maximum strips of a block
@@ -133,9 +134,14 @@ class BlockIterator:
         return box
 
 
+def extents_of(box: Box) -> tuple[int, ...]:
+    """Return the points of a box by label."""
+    return tuple([hi - lo for lo, hi in box])
+
+
 def _with_range(box: Box, label: int, begin: int, end: int) -> Box:
     return (*box[:label], (begin, end), *box[label + 1 :])
 
 
 def _points(box: Box) -> int:
-    return math.prod(hi - lo for lo, hi in box)
+    return math.prod(extents_of(box))

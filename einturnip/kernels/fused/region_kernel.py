@@ -11,7 +11,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
-from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.block_iterator import Box, extents_of
 from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.region_spec import RegionSpec
@@ -113,7 +113,7 @@ class RegionKernel(PreparableKernel):
         for level in levels:
             self.bind(context, outs, box, level)
             found.append(tuple([state for k in self.states for state in context.states[k]]))
-        combiner = self.spec.combiner(tuple([hi - lo for lo, hi in box]))
+        combiner = self.spec.combiner(extents_of(box))
         workspace = context.workspace[self.spec.layout.combine :]
         return combiner(found[1], found[0], (0,) * len(box), False, workspace)
 
@@ -123,11 +123,11 @@ class RegionKernel(PreparableKernel):
         self.bind(context, context.operands if self.spec.mode == "finalize" else outs, box)
         at: Any = (*context.cuts[: self.spec.region.n_out], ...)
         context.out = outs[0][at]
-        return self.spec.finalizer(tuple([hi - lo for lo, hi in box]))(context)
+        return self.spec.finalizer(extents_of(box))(context)
 
     def _block(self, context: BlockContext, box: Box, tile: Box) -> int:
         """Fold one block into the states; halve it if its kernels need more scratch than there is."""
-        extents = tuple([hi - lo for lo, hi in box])
+        extents = extents_of(box)
         if 0 in extents:
             return 0
         program = self.spec.program(extents, self.spec.mask.evaluate(box))

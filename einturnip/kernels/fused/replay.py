@@ -18,7 +18,7 @@ from einturnip.kernels.blas.contraction import drop_spurious_invalid
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view
 from einturnip.kernels.fp_status import INVALID, unit
-from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.block_iterator import Box, extents_of
 from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
@@ -159,7 +159,7 @@ class RegionCommandLists:
         kernel, places, bits = self.kernel, self._places(context, tile, outs), 0
         strides = tuple([a.strides for a in (*context.operands, *outs)])
         origin = np.array([o for o, _ in tile], np.int64)
-        key = strides, first, tile if kernel.spec.mask.conditions else _extents(tile)
+        key = strides, first, tile if kernel.spec.mask.conditions else extents_of(tile)
         if key in self.replays:
             for part in self.replays[key]:
                 if isinstance(part, _Replay):
@@ -250,7 +250,7 @@ class RegionCommandLists:
                 case OpenState(level):
                     block, made = box, self._command_list("open", box, box, context, outs, (), level)
                 case FoldBlock(level, block, decided):
-                    if self.spec.program(_extents(block), decided) is None:
+                    if self.spec.program(extents_of(block), decided) is None:
                         continue
                     part: Part = "next" if block[: self.spec.region.n_out] == current else "first"
                     made = self._command_list(part, block, box, context, outs, decided, level)
@@ -287,7 +287,7 @@ class RegionCommandLists:
         within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
         inside = self.spec.mode == "full" or level not in (None, self.spec.levels.partial)
         place = tuple(within[: self.spec.region.n_out]) if inside else ()
-        key = part, _extents(box), decided, strides, place, level
+        key = part, extents_of(box), decided, strides, place, level
         if key not in self.recorded:
             if len(self.recorded) >= _MAX_LISTS:
                 self.recorded.clear()
@@ -304,7 +304,7 @@ class RegionCommandLists:
         decided: ConditionValues,
         level: int | None,
     ) -> CommandList | None:
-        kernel, extents = self.kernel, _extents(box)
+        kernel, extents = self.kernel, extents_of(box)
         recorded, outputs = self._placeholders(context, outs, extents)
         kernel.move_to(recorded, box, box)
         kernel.bind(recorded, outputs, rows, level)
@@ -344,10 +344,6 @@ class RegionCommandLists:
         steps = len(context.values)
         values, states = [workspace] * steps, [()] * steps
         return BlockContext(made[:n], (), workspace, workspace, values, list(states), made[n]), made[n:]
-
-
-def _extents(box: Box) -> tuple[int, ...]:
-    return tuple([hi - lo for lo, hi in box])
 
 
 def _box(ends: Ints) -> Box:
