@@ -20,6 +20,7 @@ from einturnip.kernels.blas.contraction import contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
 from einturnip.kernels.contraction_choice import contraction_code, uses_blas
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
+from einturnip.kernels.identity_cache import IdentityCache
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.contraction import PackedContraction
@@ -51,17 +52,12 @@ def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
 
     Kernels are cached by value; label names are part of it only if an error can name them.
     """
-    key = id(einsum), extents, mode, by_blas
-    cache = _by_identity  # read once, since forget may replace the table at any time
-    found = cache.get(key)
-    if found is not None and found[0] is einsum:
-        return found[1]
-    unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
-    kernel = _cached_kernel(unnamed, extents, mode, True, by_blas)
-    if len(cache) >= _CACHED_KERNELS:
-        cache.clear()
-    cache[key] = einsum, kernel
-    return kernel
+
+    def compiled() -> HostKernel:
+        unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
+        return _cached_kernel(unnamed, extents, mode, True, by_blas)
+
+    return _by_identity.get(einsum, (extents, mode, by_blas), compiled)
 
 
 def compile_tile(
@@ -191,15 +187,13 @@ def product_spec(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Contra
     """Return the spec of a tile's BLAS kernel, fast or not; None if BLAS cannot compute it."""
     if mode in ("finalize", "combine"):
         return None
-    key = id(einsum), extents, mode == "full"
-    found = _specs_by_identity.get(key)
-    if found is None or found[0] is not einsum:
-        unnamed = None if contraction(einsum) is None else replace(einsum, labels=("",) * len(einsum.labels))
-        found = einsum, None if unnamed is None else _product(unnamed, extents, mode == "full")
-        if len(_specs_by_identity) >= _CACHED_KERNELS:
-            _specs_by_identity.clear()
-        _specs_by_identity[key] = found
-    return found[1]
+
+    def made() -> ContractionSpec | None:
+        if contraction(einsum) is None:
+            return None
+        return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "full")
+
+    return _specs_by_identity.get(einsum, (extents, mode == "full"), made)
 
 
 def blas_spec(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> ContractionSpec | None:
@@ -300,12 +294,11 @@ def forget() -> None:
     """
     global _cached_kernel, _by_identity
     _cached_kernel = lru_cache(maxsize=_CACHED_KERNELS)(compile_tile)
-    _by_identity = {}
+    _by_identity = IdentityCache[HostKernel](_CACHED_KERNELS)
 
 
 _CACHED_KERNELS = 256  # at 2 to 20 KiB each
 _cached_kernel = lru_cache(maxsize=_CACHED_KERNELS)(compile_tile)
 _product = lru_cache(maxsize=_CACHED_KERNELS)(contraction_spec)
-# Hashing an einsum takes longer than a small kernel's call, so recent ones are looked up by identity first.
-_specs_by_identity: dict[tuple[int, tuple[int, ...], bool], tuple[Einsum, ContractionSpec | None]] = {}
-_by_identity: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}
+_specs_by_identity = IdentityCache[ContractionSpec | None](_CACHED_KERNELS)
+_by_identity = IdentityCache[HostKernel](_CACHED_KERNELS)

@@ -15,6 +15,7 @@ from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
+from einturnip.kernels.identity_cache import IdentityCache
 from einturnip.kernels.llvm.block_sizes import block_sizes
 from einturnip.kernels.llvm.pack_plan import is_smooth, packed
 from einturnip.kernels.llvm.packed_spec import PackedSpec
@@ -107,20 +108,14 @@ class KernelSpec:
         return replace(self, einsum=without_extents(self.einsum))
 
 
-# Hashing an einsum takes longer than finding its spec, so recent ones are looked up by identity first.
-_by_identity: dict[tuple[int, Mode], tuple[Einsum, KernelSpec | None]] = {}
+_by_identity = IdentityCache[KernelSpec | None](_CACHED_SPECS)
 
 
 def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     """Return an einsum's kernel spec, the same object each time; None where NumPy computes it."""
-    key = id(einsum), mode
-    found = _by_identity.get(key)
-    if found is None or found[0] is not einsum:
-        found = einsum, _kernel_spec(replace(einsum, labels=("",) * len(einsum.labels)), mode)
-        if len(_by_identity) >= _CACHED_SPECS:
-            _by_identity.clear()
-        _by_identity[key] = found
-    return found[1]
+    return _by_identity.get(
+        einsum, mode, lambda: _kernel_spec(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+    )
 
 
 @lru_cache(maxsize=_CACHED_SPECS)

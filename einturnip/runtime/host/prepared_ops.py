@@ -20,6 +20,7 @@ from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.runtime.host.zero_copy import Window, ZeroCopyTiles
 from einturnip.runtime.numeric_events import NumericEvents, host_parts
 from einturnip.storage.io.transfer import copy_blocked
+from einturnip.storage.layout import c_layout
 from einturnip.storage.types import slices
 from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling.types import Box
@@ -295,11 +296,8 @@ class PreparedOps:
         shape = graph.nodes[number if number < self._nodes else graph.outputs[number - self._nodes][1]].shape
         if math.prod(shape) * array.itemsize > BLOCKED_COPY_NBYTES:
             return None
-        long = [axis for axis, (begin, end) in enumerate(region) if end - begin > 1]
-        inner = range(long[0] + 1 if long else len(shape), len(shape))
-        if any(region[axis] != (0, shape[axis]) for axis in inner):
-            return None
-        return array.itemsize * sum(region[axis][0] * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        offset, _, repeats = c_layout(shape, array.itemsize, 0).extent(region)
+        return None if repeats else offset
 
     def _copy_call(self, tier: int, offset: int, array: Array, inward: bool) -> KernelCall:
         """Return the call that copies bytes of a caller's array to or from the arena."""
