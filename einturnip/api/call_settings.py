@@ -13,6 +13,7 @@ from einturnip.api.result_memory import release
 from einturnip.compiler import Options, reading_within
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.units import parse_size
+from einturnip.cost.link import parse_link
 from einturnip.devices.choice import is_on_host
 from einturnip.storage.types import Array
 
@@ -39,6 +40,7 @@ class Settings:
     host_memory: Size | None = None
     reproducible: bool = False
     force: bool = False
+    link: str | None = None
 
     def options(self) -> Options:
         """The planner's options, except the memory of the process."""
@@ -54,6 +56,7 @@ class Settings:
             host_memory=None if self.host_memory is None else parse_size(self.host_memory),
             reproducible=self.reproducible,
             force=self.force,
+            link=None if self.link is None else parse_link(self.link),
         )
 
     def allowed(self) -> int | None:

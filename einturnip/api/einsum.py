@@ -44,6 +44,7 @@ def einsum(
     arena: Size | None = None,
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
+    link: str | None = None,
     force: bool = False,
     client: Any = None,
 ) -> Any:
@@ -58,7 +59,8 @@ def einsum(
     always in the order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a
     contraction although it takes longer than a week, or makes a tensor larger than memory and disk together.
     ``client``: a Dask client whose workers run the contraction, each within ``memory``; ``out="dask"`` then returns a
-    ``dask.array`` whose blocks stay on the workers.
+    ``dask.array`` whose blocks stay on the workers. ``link``: the rate and latency between two workers, such as
+    ``1.25GB/s,50us``.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
@@ -78,7 +80,15 @@ def einsum(
         require_casting(casting)
     plain = (order == "K" or order == "C") and casting == "safe"
     key = None
-    if plain and operands and type(operands[0]) is str and out is None and spill is None and client is None:
+    if (
+        plain
+        and operands
+        and type(operands[0]) is str
+        and out is None
+        and spill is None
+        and link is None
+        and client is None
+    ):
         budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
         key = call_cache.key_of((operands[0], dtype, budget, workers), operands[1:])
     repeated = call_cache.run(key, operands[1:], run_arrays)
@@ -86,7 +96,7 @@ def einsum(
         return repeated if repeated.ndim else repeated[()]
     require_target(out)
     rows = memory_order(order, operands[1:] if text else operands[::2]) == "C" or out is not None
-    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force)
+    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force, link=link)
     is_scalar, converted, names = False, False, list[str]()
 
     def bound() -> tuple[Program, Settings, dict[str, Any]]:
@@ -145,6 +155,7 @@ def contract(
     arena: Size | None = None,
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
+    link: str | None = None,
     force: bool = False,
     client: Any = None,
 ) -> Any:
@@ -166,6 +177,7 @@ def contract(
         arena=arena,
         workers=workers,
         spill=spill,
+        link=link,
         force=force,
         client=client,
     )

@@ -22,8 +22,9 @@ from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
 from einturnip.api.use_lock import UseLock
-from einturnip.core.errors import RunError
+from einturnip.core.errors import BindError, RunError
 from einturnip.core.units import parse_size
+from einturnip.devices.choice import of_sites
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
 from einturnip.runtime.scheduler.report import Prediction, Progress
@@ -114,6 +115,7 @@ class Program:
         exact: bool = True,
         device: str = "cpu",
         host_memory: Size | None = None,
+        link: str | None = None,
         reproducible: bool = False,
         force: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -130,7 +132,8 @@ class Program:
         kept in memory. ``exact=False`` permits squared distances as matrix products where those are faster, with a loss
         of digits for distances that are small compared with the points. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
         ``sim``, or ``auto`` for a GPU if one is usable; on devices other than the CPU ``memory`` is the device's, and
-        ``host_memory`` bounds the process. ``reproducible=True``: the same bits for any memory and any number of
+        ``host_memory`` bounds the process. ``link``: the rate and latency between any two devices or workers, such as
+        ``1.25GB/s,50us``. ``reproducible=True``: the same bits for any memory and any number of
         workers. ``force=True`` runs a program although it takes longer than a week, or makes a tensor larger than
         memory and disk together. ``data`` takes inputs whose names are parameters of this call, such as ``memory``;
         ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
@@ -143,13 +146,13 @@ class Program:
         given = {**inputs, **data} if data else inputs
         is_cacheable = progress is None and memory is None and spill is None and not out and not dims and client is None
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
-        settings_key = self._plan_key, budget, workers, policy, exact, device, reproducible, force, *given
+        settings_key = self._plan_key, budget, workers, policy, exact, device, link, reproducible, force, *given
         key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
         if (found := call_cache.run(key, arrays, run_on_arrays)) is not None:
             return found
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
-            *(reproducible, force),
+            *(reproducible, force, link),
         )
         if client is not None:
             return run_on(client, self.sized(dims or {}), settings, given, allow_external, progress)
@@ -174,6 +177,8 @@ class Program:
         policy: str = "critical-path",
         exact: bool = True,
         device: str = "cpu",
+        sites: int | None = None,
+        link: str | None = None,
         host_memory: Size | None = None,
         reproducible: bool = False,
         force: bool = False,
@@ -182,13 +187,29 @@ class Program:
         allow_external: bool = False,
         **inputs: Any,
     ) -> Plan:
-        """Plan a call with these arguments. Inputs may be absent if ``dims`` gives their sizes."""
+        """Plan a call with these arguments. Inputs may be absent if ``dims`` gives their sizes.
+
+        ``sites``: plan for P sites that have the given memory each, instead of for ``device``; ``link``: between any
+        two of them.
+
+        Raises:
+            BindError: inputs and program disagree, or a site would compute nothing. CapacityError: it does not fit.
+        """
+        if sites is not None:
+            if device != "cpu":
+                raise BindError("sites= plans for P sites in their memory; leave out device=")
+            device = of_sites(sites)
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
-            *(reproducible, force),
+            *(reproducible, force, link),
         )
         with external_files_allowed(allow_external):
-            return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
+            job, cached = self.planned(settings, {**inputs, **(data or {})}, dims or {})
+        if sites is not None and isinstance(job, Job):
+            from einturnip.report.sites import require_work  # loads the search
+
+            require_work(job.planned.memgraph)
+        return Plan(job, cached)
 
     def session(
         self,
@@ -200,6 +221,7 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        link: str | None = None,
         reproducible: bool = False,
         force: bool = False,
         data: Mapping[str, Any] | None = None,
@@ -213,10 +235,13 @@ class Program:
         Inputs and initial states given here apply to every step. ``memory`` is the maximum that the session adds to
         this process: states, results and arena together; states that do not fit are kept in nameless files.
         ``reproducible=True``: every step has the same bits for any memory and any number of workers. ``client``: a Dask
-        client whose workers run the steps and keep the states, each within ``memory``.
+        client whose workers run the steps and keep the states, each within ``memory``; ``link``: between two of them.
         """
         settings = Settings(
-            *(memory, arena, workers, {}, spill, spill_limit, policy, exact), reproducible=reproducible, force=force
+            *(memory, arena, workers, {}, spill, spill_limit, policy, exact),
+            reproducible=reproducible,
+            force=force,
+            link=link,
         )
         from einturnip.api.session import Session
 

@@ -80,6 +80,7 @@ def command(
     """
     from einturnip.api.staged_job import StagedJob
     from einturnip.cli.planning import ProgramArguments, planned
+    from einturnip.devices.choice import of_sites
     from einturnip.report.progress import shown
     from einturnip.report.sites import require_work
     from einturnip.storage.generated import AbsentSource
@@ -87,7 +88,7 @@ def command(
     if sites is not None:
         if budget["device"] != "auto" or parts is not None:
             raise click.UsageError("--sites plans for P equal sites in their memory; it excludes --device and --parts")
-        budget["device"] = "sim:" + ",".join(map(str, range(sites))) if sites > 1 else "cpu"
+        budget["device"] = of_sites(sites)
     if parts is not None:
         from einturnip.cli.parts import show_parts
 

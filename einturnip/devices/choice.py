@@ -11,6 +11,8 @@ from einturnip.devices import registry
 from einturnip.devices.cpu import CPU
 from einturnip.devices.kind import DeviceChoice, DeviceKind
 
+MAX_SITES = 1024
+
 _VALUE = re.compile(r"(?P<kind>[a-z]\w*)(:(?P<numbers>\d+(,\d+)*))?(\+(?P<option>\w+))?", re.ASCII)
 _SEVERAL = re.compile(r"(?P<kind>[a-z]\w*)(:\d+(,\d+)*)?([,+;][a-z]\w*(:\d+(,\d+)*)?)+", re.ASCII)
 """Values that name a kind more than once, or several kinds."""
@@ -43,6 +45,17 @@ def choose(word: str) -> DeviceChoice:
             return offered
         reasons.append(offered)
     return DeviceChoice(CPU, why="; ".join(reasons))
+
+
+def of_sites(count: int) -> str:
+    """Return the ``--device`` value of a plan for ``count`` sites: simulated devices, or the CPU.
+
+    Raises:
+        BindError: the number is not between 1 and MAX_SITES.
+    """
+    if not 1 <= count <= MAX_SITES:
+        raise BindError(f"sites={count}: a plan is for 1 to {MAX_SITES} sites")
+    return f"sim:{','.join(map(str, range(count)))}" if count > 1 else "cpu"
 
 
 def is_on_host(word: str) -> bool:
