@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +14,7 @@ from einturnip.compiler import Options, reading_within
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.units import parse_size
 from einturnip.cost.link import parse_link
+from einturnip.cost.site_rates import parse_rates
 from einturnip.devices.choice import is_on_host
 from einturnip.storage.types import Array
 
@@ -41,6 +42,7 @@ class Settings:
     reproducible: bool = False
     force: bool = False
     link: str | None = None
+    rates: str | Sequence[float] | None = None
 
     def options(self) -> Options:
         """The planner's options, except the memory of the process."""
@@ -57,6 +59,7 @@ class Settings:
             reproducible=self.reproducible,
             force=self.force,
             link=None if self.link is None else parse_link(self.link),
+            rates=() if self.rates is None else parse_rates(self.rates),
         )
 
     def allowed(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -116,6 +116,7 @@ class Program:
         device: str = "cpu",
         host_memory: Size | None = None,
         link: str | None = None,
+        rates: str | Sequence[float] | None = None,
         reproducible: bool = False,
         force: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -133,18 +134,20 @@ class Program:
         of digits for distances that are small compared with the points. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
         ``sim``, or ``auto`` for a GPU if one is usable; on devices other than the CPU ``memory`` is the device's, and
         ``host_memory`` bounds the process. ``link``: the rate and latency between any two devices or workers, such as
-        ``1.25GB/s,50us``. ``reproducible=True``: the same bits for any memory and any number of
-        workers. ``force=True`` runs a program although it takes longer than a week, or makes a tensor larger than
-        memory and disk together. ``data`` takes inputs whose names are parameters of this call, such as ``memory``;
-        ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
-        files that it names. ``client``: a Dask client whose workers run the program, each within ``memory``; the target
-        ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on the workers.
+        ``1.25GB/s,50us``; ``rates``: how fast each computes, such as ``[2, 1]``. ``reproducible=True``: the same bits
+        for any memory and any number of workers. ``force=True`` runs a program although it takes longer than a week, or
+        makes a tensor larger than memory and disk together. ``data`` takes inputs whose names are parameters of this
+        call, such as ``memory``; ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may
+        take its data from other files that it names. ``client``: a Dask client whose workers run the program, each
+        within ``memory``; the target ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on
+        the workers.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.
         """
         given = {**inputs, **data} if data else inputs
-        is_cacheable = progress is None and memory is None and spill is None and not out and not dims and client is None
+        plain = progress is None and memory is None and spill is None and not out and not dims
+        is_cacheable = plain and client is None and rates is None
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
         settings_key = self._plan_key, budget, workers, policy, exact, device, link, reproducible, force, *given
         key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
@@ -152,7 +155,7 @@ class Program:
             return found
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
-            *(reproducible, force, link),
+            *(reproducible, force, link, rates),
         )
         if client is not None:
             return run_on(client, self.sized(dims or {}), settings, given, allow_external, progress)
@@ -179,6 +182,7 @@ class Program:
         device: str = "cpu",
         sites: int | None = None,
         link: str | None = None,
+        rates: str | Sequence[float] | None = None,
         host_memory: Size | None = None,
         reproducible: bool = False,
         force: bool = False,
@@ -190,7 +194,7 @@ class Program:
         """Plan a call with these arguments. Inputs may be absent if ``dims`` gives their sizes.
 
         ``sites``: plan for P sites that have the given memory each, instead of for ``device``; ``link``: between any
-        two of them.
+        two of them; ``rates``: how fast each computes, such as ``[2, 1]``.
 
         Raises:
             BindError: inputs and program disagree, or a site would compute nothing. CapacityError: it does not fit.
@@ -201,7 +205,7 @@ class Program:
             device = of_sites(sites)
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
-            *(reproducible, force, link),
+            *(reproducible, force, link, rates),
         )
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, {**inputs, **(data or {})}, dims or {})
@@ -222,6 +226,7 @@ class Program:
         policy: str = "critical-path",
         exact: bool = True,
         link: str | None = None,
+        rates: str | Sequence[float] | None = None,
         reproducible: bool = False,
         force: bool = False,
         data: Mapping[str, Any] | None = None,
@@ -242,6 +247,7 @@ class Program:
             reproducible=reproducible,
             force=force,
             link=link,
+            rates=rates,
         )
         from einturnip.api.session import Session
 

@@ -51,6 +51,20 @@ class LinkRates(click.ParamType["MachineLink"]):
             self.fail(str(error), param, ctx)
 
 
+class Rates(click.ParamType[tuple[float, ...]]):
+    """A rate for each site, such as ``2,1``."""
+
+    name = "RATE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        from einturnip.cost.site_rates import parse_rates
+
+        try:
+            return parse_rates(value)
+        except BindError as error:
+            self.fail(str(error), param, ctx)
+
+
 class NameValue(click.ParamType[tuple[str, str]]):
     """``NAME=VALUE``."""
 
@@ -180,6 +194,7 @@ budget = _all(
         help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
     click.option("--link", type=LinkRates(), help="Link between two devices: 1.25GB/s,50us. [copies in memory]"),
+    click.option("--rates", type=Rates(), help="How fast each device or site computes: 2,1. [equally fast]"),
     click.option("--host-memory", type=ByteSize(), help="Bound on the process when --memory is that of a GPU."),
     click.option("--reproducible", is_flag=True, help="The same bits for any memory, workers and devices."),
     click.option("--force", is_flag=True, help="Run even if it takes longer than a week."),

@@ -140,6 +140,7 @@ def budget_options(budget: dict[str, Any]) -> Options:
     settings = dict(budget)
     if settings["memory"] is not None and settings["arena"] is not None:
         raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
+    settings["rates"] = settings["rates"] or ()
     return Options(**settings)
 
 

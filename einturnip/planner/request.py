@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from einturnip.core.errors import BindError
 from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import counted
 from einturnip.cost.link import MachineLink
 from einturnip.cost.machine import Machine
+from einturnip.cost.site_rates import relative
 from einturnip.devices.host import available_memory, usable_cores
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
@@ -44,7 +46,8 @@ class Options:
     if the user's limit counts only what is added. ``replayed``: plan and schedule of a recorded run, used instead of a
     search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
     ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
-    process. ``link``: between any two devices; by default devices copy from each other in memory.
+    process. ``link``: between any two devices; by default devices copy from each other in memory. ``rates``: of
+    the devices' kernels; () if they are equal.
     """
 
     memory: int | None = None
@@ -64,6 +67,7 @@ class Options:
     host_memory: int | None = None
     force: bool = False
     link: MachineLink | None = None
+    rates: tuple[float, ...] = ()
 
     @property
     def plan_key(self) -> tuple[object, ...]:
@@ -150,10 +154,15 @@ def request_for(
     """Return the request for a plan on a device of this machine, within the options' budget.
 
     Raises:
-        BindError: there is a link, and one device.
+        BindError: there is a link, and one device; rates are not one for each device.
     """
     if options.link is not None and not device.further:
         raise BindError("--link joins devices, and the plan is for one. help: name several, as in --device sim:0,1")
+    if options.rates and len(options.rates) != len(device.numbers):
+        raise BindError(
+            f"--rates states {len(options.rates)} rates, and the plan is for {counted(len(device.numbers), 'site')}. "
+            "help: state one for each, such as 2,1 for two sites"
+        )
     machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
     memory = options.memory
     if memory is None and options.arena is None:
@@ -162,7 +171,7 @@ def request_for(
         compiled = replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
-    machine = replace(machine, compiled=compiled, link=options.link)
+    machine = replace(machine, compiled=compiled, link=options.link, rates=relative(options.rates))
     if device.kind.on_host and not options.reproducible:
         machine = zero_copy_machine(machine, graph, sources, targets)
     layouts = {name: file_layout(source) for name, source in sources.items()}

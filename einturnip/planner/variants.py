@@ -90,7 +90,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
     if request.devices > 1:
         from einturnip.tiling.sites import Sites, align
 
-        sites = Sites(graph, request.devices)
+        sites = Sites(graph, request.devices, machine.rates)
         classes = align(classes, sites) if choose is None else classes
     grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
     lowering = PlanLowering(grouped, request, sites)

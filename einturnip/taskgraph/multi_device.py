@@ -25,12 +25,23 @@ from einturnip.tuning.memory import RECENT_TASKS
 Ints = NDArray[np.int64]
 Places = NDArray[np.uint16]
 
+_COMPUTING = (TaskKind.KERNEL, TaskKind.ACCUMULATE, TaskKind.COMBINE, TaskKind.FINALIZE)
+
 
 def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
     """Return the graph on ``devices`` devices: each value has a device, and tasks read local values."""
     if devices == 1:
         return tasks
-    return _MoveInsertion(tasks, devices_of_values(tasks), devices, machine).run()
+    found = _MoveInsertion(tasks, devices_of_values(tasks), devices, machine).run()
+    return _at_rates(found, machine.rates) if machine.rates else found
+
+
+def _at_rates(tasks: TaskGraph, rates: Sequence[float]) -> TaskGraph:
+    """Return the tasks with the seconds of kernels at the rate of their device."""
+    computing = np.isin(tasks.kind, _COMPUTING)
+    of_device = np.where(computing, tasks.device[tasks.value], 0)
+    seconds = np.where(computing, tasks.seconds / np.array(rates)[of_device], tasks.seconds)
+    return replace(tasks, seconds=seconds.astype(tasks.seconds.dtype))
 
 
 def tasks_of_calls(sites: Sites, machine: Machine) -> TaskGraph:

@@ -7,6 +7,8 @@ or has fewer calls than devices, is balanced by other nodes, and no device ever 
 groups are reassigned, now knowing their readers, while that moves fewer bytes and loads no device more. Bytes of an
 input count once for each device that reads them.
 
+A device may have several shares of the work, by which its load is measured: then a group has one call per share.
+
 An accumulated tile is summed on each device that has a part of it, split, and sent to its readers.
 
 Sources: Graham, Bounds on multiprocessing timing anomalies (1969), for the order; Kuhn, The Hungarian method (1955), in
@@ -15,6 +17,7 @@ the form of Jonker and Volgenant (1987).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +44,19 @@ class DeviceAssignment:
     owner: dict[int, Ints]
 
     @property
+    def input_nbytes(self) -> int:
+        """Return the bytes of inputs that devices read; each device reads the same part once."""
+        graph = self.flow.decomposition.graph
+        parts = {
+            (device, operand, box)
+            for i, calls in self.flow.calls.items()
+            for device, reads in zip(self.of[i].tolist(), calls.reads, strict=True)
+            for operand, box in reads
+            if operand not in self.flow.calls
+        }
+        return sum(math.prod(hi - lo for lo, hi in box) * graph.nodes[o].dtype.itemsize for _, o, box in parts)
+
+    @property
     def flops(self) -> list[float]:
         """Return the operations on each device."""
         total = np.zeros(self.devices)
@@ -55,9 +71,12 @@ class DeviceAssignment:
         return int(sum(_cost(self, i) for i in self.flow.tensors))
 
 
-def assign_calls(decomposition: Decomposition, devices: int) -> DeviceAssignment:
-    """Assign a decomposition's calls to devices, balanced over the whole graph."""
-    return _Assigner(decomposition, devices).run()
+def assign_calls(decomposition: Decomposition, devices: int, shares: Sequence[int] | None = None) -> DeviceAssignment:
+    """Assign a decomposition's calls to devices, balanced over the whole graph.
+
+    ``shares``: the device of each share of the work; by default each device has one.
+    """
+    return _Assigner(decomposition, devices, shares).run()
 
 
 def assign_calls_by_node(decomposition: Decomposition, devices: int) -> DeviceAssignment:
@@ -66,17 +85,22 @@ def assign_calls_by_node(decomposition: Decomposition, devices: int) -> DeviceAs
 
 
 class _Assigner:
-    """A partial assignment, with the load of each device."""
+    """A partial assignment, with the load of each share of the work."""
 
-    def __init__(self, decomposition: Decomposition, devices: int, by_node: bool = False) -> None:
+    def __init__(
+        self, decomposition: Decomposition, devices: int, shares: Sequence[int] | None = None, by_node: bool = False
+    ) -> None:
         self.flow = data_flow(decomposition)
         self.devices = devices
         self.by_node = by_node
         self.level = levels(decomposition.graph)
-        self.load = np.zeros(devices)
+        self.device = np.array(range(devices) if shares is None else shares, np.int64)  # of each share
+        self.load = np.zeros(len(self.device))
+        self.share: dict[int, Ints] = {}  # of each call of a node
         self.found = DeviceAssignment(self.flow, devices, {}, {})
         for i, calls in self.flow.calls.items():
             self.found.of[i] = np.full(len(calls.keys), -1, np.int64)
+            self.share[i] = self.found.of[i].copy()
 
     def run(self) -> DeviceAssignment:
         """Assign every group, then reassign."""
@@ -96,18 +120,23 @@ class _Assigner:
         order = sorted(
             calls, key=lambda i: (i,) if self.by_node else (self.level[i], -calls[i].flops.max(initial=0), i)
         )
-        groups = []
+        groups, n = [], len(self.device)
         for i in order:
             largest = np.argsort(-calls[i].flops, kind="stable")
-            groups += [(i, largest[lo : lo + self.devices]) for lo in range(0, len(largest), self.devices)]
+            groups += [(i, largest[lo : lo + n]) for lo in range(0, len(largest), n)]
         return groups
 
     def _place(self, i: int, members: Ints) -> None:
         work = self.flow.calls[i].flops[members]
         if self.by_node and members[0] == np.argmax(self.flow.calls[i].flops):
             self.load[:] = 0
-        self.found.of[i][members] = where = assigned(self._fetch_costs(i, members), work, self.load)
+        where = assigned(self._fetch_costs(i, members)[:, self.device], work, self.load)
+        self._assign(i, members, where)
         self.load[where] += work
+
+    def _assign(self, i: int, members: Ints, shares: Ints) -> None:
+        self.share[i][members] = shares
+        self.found.of[i][members] = self.device[shares]
 
     def _fetch_costs(self, i: int, members: Ints) -> Floats:
         """Return the bytes that each call would fetch on each device."""
@@ -130,7 +159,7 @@ class _Assigner:
     def _reassign(self, i: int, members: Ints) -> bool:
         """Reassign a group if that moves fewer bytes; return whether it did."""
         of, work = self.found.of[i], self.flow.calls[i].flops[members]
-        before = of[members].copy()
+        before = self.share[i][members].copy()
         cost = self._cost_of(i)
         if not cost:
             return False
@@ -144,12 +173,13 @@ class _Assigner:
             costs += (mine * tensor.nbytes) @ (
                 (n := readers_of_atoms(self.found, i)).sum(1)[:, None] - n.astype(np.float64)
             )
-        of[members] = where = assigned(costs, work, self.load)
+        where = assigned(costs[:, self.device], work, self.load)
+        self._assign(i, members, where)
         better = self._cost_of(i) < cost
         if better and (self.load[where] + work).max() <= max_load * (1 + 1e-9):
             self.load[where] += work
             return True
-        of[members] = before
+        self._assign(i, members, before)
         self.load[before] += work
         return False
 

@@ -2,11 +2,12 @@
 
 In: an EinGraph and the number of sites. Out: for every tile of every node, the site that computes it.
 
-EinDecomp divides each node into one call per site, and ``device_assignment`` assigns the calls to sites so that few
-bytes move. The tiles of a plan are smaller than the calls, because they fit a memory: a tile belongs to the call that
-contains its centre. A sum that is divided among sites has a partial state on each. The sites of such a group combine
-each output tile by a tree; the trees alternate so that all receive equally many bytes (a reduce-scatter), and their
-roots are readers of the total if possible.
+EinDecomp divides each node into one call per site (if sites are unlike, per share of the work, of which faster sites
+have several), and ``device_assignment`` assigns the calls to sites so that few bytes move. The tiles of a plan are
+smaller than the calls, because they fit a memory: a tile belongs to the call that contains its centre. A sum that is
+divided among sites has a partial state on each. The sites of such a group combine each output tile by a tree; the trees
+alternate so that all receive equally many bytes (a reduce-scatter), and their roots are readers of the total if
+possible.
 
 Sources: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682); Thakur, Rabenseifner, Gropp, Optimization of Collective
 Communication Operations in MPICH (2005), for the reduce-scatter; Sanders, Speck, Traeff, Two-tree algorithms for full
@@ -29,9 +30,10 @@ from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
-from einturnip.tiling.device_assignment import assign_calls, readers_of_atoms
+from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.label_classes import LabelClasses
+from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
 from einturnip.tuning.search import (
     MAX_ALIGNED_CALLS,
@@ -40,6 +42,7 @@ from einturnip.tuning.search import (
     MAX_PARTS,
     MAX_WAIT,
     MINOR_SHARES,
+    WORK_UNEVEN,
 )
 
 Key = tuple[int, ...]
@@ -47,13 +50,19 @@ Ints = NDArray[np.int64]
 
 
 class Sites:
-    """The sites of a graph's tiles. ``calls``: by node, the division of its labels by EinDecomp."""
+    """The sites of a graph's tiles.
 
-    def __init__(self, graph: EinGraph, count: int) -> None:
+    ``rates``: of the sites' kernels, by default equal. ``calls``: by node, the division of its labels by EinDecomp.
+
+    Raises:
+        BindError: a site is too slow for a share of the work.
+    """
+
+    def __init__(self, graph: EinGraph, count: int, rates: Sequence[float] = ()) -> None:
         self.graph, self.count = graph, count
-        self.decomposition = eindecomp(graph, count)
+        assignment = self._assigned(rates or [1.0] * count)
+        self.decomposition = assignment.flow.decomposition
         self.calls = self.decomposition.partitionings
-        assignment = assign_calls(self.decomposition, count)
         self._site: dict[int, Ints] = {}
         self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
         for i, calls in assignment.flow.calls.items():
@@ -62,6 +71,19 @@ class Sites:
             site[keys @ _strides(self.calls[i])] = assignment.of[i]
             self._site[i] = site
             self._readers[i] = assignment.flow.tensors[i].points, readers_of_atoms(assignment, i)
+
+    def _assigned(self, rates: Sequence[float]) -> DeviceAssignment:
+        """Return the assignment with even work that moves and reads the fewest bytes."""
+        found: list[tuple[float, int, int, DeviceAssignment]] = []
+        for numbers in numbers_of_shares(rates):
+            for counts in numbers:
+                assignment = assign_calls(eindecomp(self.graph, sum(counts)), self.count, sites_of_shares(counts))
+                if len(numbers) == 1:
+                    return assignment
+                found.append((*_cost(assignment, rates), len(found), assignment))
+            if min(found)[0] <= WORK_UNEVEN:
+                break
+        return min(found)[-1]
 
     def of_tiles(self, node: int, part: Partitioning) -> Callable[[Key], int]:
         """Return a function that maps the key of a tile of ``part`` to its site."""
@@ -108,6 +130,13 @@ class CombiningTrees:
         self._tiles[roots] += 1
         order = [*group[root:], *group[:root]]
         return [(order[k], order[(k - 1) // 2]) for k in range(len(order) - 1, 0, -1)]
+
+
+def _cost(assignment: DeviceAssignment, rates: Sequence[float]) -> tuple[float, int]:
+    """Return how uneven the work is (at least WORK_UNEVEN), and the bytes that sites receive."""
+    seconds = np.array(assignment.flops) / np.array(rates)
+    uneven = float(seconds.max() / (seconds.mean() or 1.0))
+    return max(WORK_UNEVEN, round(uneven, 2)), assignment.moved_nbytes + assignment.input_nbytes
 
 
 @cache

@@ -194,6 +194,19 @@ first part that suffices. Chosen."""
 MASK_PARTS = 256
 """[parts] A kernel call is divided into at most this many parts to find which share of it a mask leaves. Limit: the
 search's time."""
+MAX_SHARES = 4096
+"""[shares] The work is divided into at most this many equal shares for sites of unlike rates. Limit: the search's
+time."""
+MAX_SHARES_OF_SITE = 64
+"""[shares] The same for each site on average. Limit: the search's time."""
+SHARES_UNEVEN = 1.03
+"""[times] Shares are even enough if the slowest site takes at most this times the mean. Chosen."""
+WORK_UNEVEN = 1.05
+"""[times] The same for the calls of a program; if they are less even, more shares are tried. Chosen."""
+MAX_UNEVEN = 1.25
+"""[times] With the most even shares, a site that would take more than this times the mean is refused. Chosen."""
+NUMBERS_OF_SHARES = 3
+"""[divisions] Divisions into shares that are compared by their bytes. Limit: the search's time."""
 ASSIGNMENT_PASSES = 2
 """[passes] Passes that assign all groups to devices again. Limit: the search's time."""
 
