@@ -154,6 +154,8 @@ def _program(program: BlockProgram, spec: RegionSpec) -> KernelWork:
         if not recorded:
             work.turn("action")
         _add_action(work, action, spec, recorded)
+    if recorded:  # Python records a block once; a command list repeats its kernels without Python
+        work.turn("turn", work.turns.pop("call", 0))
     return work
 
 

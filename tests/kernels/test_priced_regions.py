@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
-from einturnip.cost.region_work import counted_blocks
+from einturnip.cost.region_work import combiner_work, counted_blocks, region_work
 from einturnip.kernels import select
 from einturnip.kernels.fused import partial_states, region_spec, space
 from einturnip.kernels.fused.block_iterator import Box, extents_of
@@ -106,6 +106,20 @@ def test_priced_blocks_are_those_that_run(number: int, mode: Mode, native: bool)
     blocks, combinations = counted_blocks(priced, (0,) * len(extents))
     assert blocks == counts.blocks
     assert combinations == counts.combinations
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_only_the_call_and_combinations_of_a_command_list_cost_calls_of_python() -> None:
+    recorded = 0
+    for number in NUMBERS:
+        region = case(number).region
+        spec = select.priced_region(region, region.bounds, "full", native=True)
+        blocks, combinations = counted_blocks(spec, None)
+        if spec.records and sum(blocks.values()) > 1:
+            recorded += 1
+            combining = sum(n * combiner_work(spec.combiner(x)).turns["call"] for x, n in combinations.items())
+            assert region_work(region, region.bounds, "full", native=True).turns["call"] == 1 + combining
+    assert recorded > 2
 
 
 @given(st.integers(1, 4000), st.integers(1, 70), st.integers(0, 1), st.integers(0, 3))
