@@ -13,6 +13,7 @@ from einturnip.api.jobs import Job, complete, needs_data, plan_job
 from einturnip.api.results import File, Result
 from einturnip.api.run_program import run_on_cluster, with_arrays
 from einturnip.api.session_states import initial_state, with_state_outputs
+from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError
 from einturnip.core.units import parse_size
@@ -60,7 +61,7 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
         asked = sized.targets(with_states, settings.out)
         kept = frozenset(name for name, target in asked.items() if isinstance(target, str) and target == DASK)
         targets = with_arrays(graph, {name: None if name in kept else t for name, t in asked.items()}, kept)
-        return plan_job(graph, every, targets, options, client, kept)
+        return plan_job(graph, every, targets, options, DaskCluster(client), kept)
     except BaseException:
         close_all(sources.values())
         raise

@@ -11,6 +11,7 @@ from einturnip.api import plan_cache
 from einturnip.api.jobs import Job, Missing, complete, plan_job
 from einturnip.api.results import Result
 from einturnip.api.run_program import run_on_cluster, with_arrays
+from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import Options, bind
 from einturnip.core.errors import CapacityError
 from einturnip.lang.program import TypedProgram
@@ -27,7 +28,7 @@ class ClusterSteps:
     def __init__(
         self, client: Any, program: TypedProgram, dims: Mapping[str, int], options: Options, missing: Missing
     ) -> None:
-        self._client, self._program, self._dims, self._options = client, program, dims, options
+        self._cluster, self._program, self._dims, self._options = DaskCluster(client), program, dims, options
         self._missing = missing
         self._plans: dict[Hashable, Job] = {}
         self.states: dict[str, Source] = {}
@@ -69,11 +70,10 @@ class ClusterSteps:
         self._plans.clear()
 
     def _source(self, name: str, array: Any) -> Source:
-        from einturnip.cluster.dask_arrays import locate
         from einturnip.storage.dask_arrays import DaskSource
 
         source = DaskSource(name, array)
-        locate(self._client, {name: source}, None, tuple)
+        self._cluster.locate({name: source}, None)
         return source
 
     def _run(
@@ -94,7 +94,7 @@ class ClusterSteps:
                 self._plans.pop(key)
         graph = bind(self._program, sources, self._dims)
         every, kept = complete(graph, sources, self._missing), frozenset(self._program.updates)
-        job = plan_job(graph, every, with_arrays(graph, {}, kept), self._options, self._client, kept)
+        job = plan_job(graph, every, with_arrays(graph, {}, kept), self._options, self._cluster, kept)
         result = run_on_cluster(job, progress, stop)
         self._plans[key] = _without_data(job)
         return result

@@ -32,6 +32,7 @@ from einturnip.storage.types import Array, Sink, Source
 
 if TYPE_CHECKING:
     from einturnip.cluster.coordinator import OnWorkers
+    from einturnip.cluster.transport import Cluster
     from einturnip.report.analyze import Analysis
 
 Missing = Callable[[InputNode], Source]
@@ -177,21 +178,21 @@ def plan_job(
     sources: Mapping[str, Source],
     targets: Mapping[str, str | Array | None],
     options: Options,
-    client: Any = None,
+    cluster: Cluster | None = None,
     kept: frozenset[str] = frozenset(),
 ) -> Job:
-    """Plan a bound program, for the workers of a Dask client if there is one.
+    """Plan a bound program, for the workers of a cluster if there is one.
 
     ``kept``: outputs whose blocks stay on the workers.
 
     Raises:
         CapacityError: it does not fit; the error states the minimum budget.
     """
-    if client is not None:
+    if cluster is not None:
         from einturnip.cluster.coordinator import plan_on_workers
 
         files = {name: target for name, target in targets.items() if isinstance(target, str)}
-        on_workers = plan_on_workers(client, graph, sources, files, options, kept)
+        on_workers = plan_on_workers(cluster, graph, sources, files, options, kept)
         return Job(graph, on_workers.plan.planned, sources, targets, options, on_workers)
     if "EINTURNIP_DUMP" not in os.environ:
         return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)

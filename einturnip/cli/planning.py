@@ -17,6 +17,7 @@ from einturnip.core.units import format_size
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
     from einturnip.api.staged_job import StagedJob
+    from einturnip.cluster.transport import Cluster
     from einturnip.compiler import Options
     from einturnip.eingraph.types import EinGraph
     from einturnip.lang.program import TypedProgram
@@ -49,26 +50,31 @@ class ProgramArguments:
 
 
 @overload
-def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None) -> Job: ...
+def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, cluster: Cluster | None = None) -> Job: ...
 @overload
 def planned(
-    arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None, *, stages: bool
+    arguments: ProgramArguments, missing: Missing, lenient: bool, cluster: Cluster | None = None, *, stages: bool
 ) -> Job | StagedJob: ...
 def planned(
-    arguments: ProgramArguments, missing: Missing, lenient: bool, client: Any = None, *, stages: bool = False
+    arguments: ProgramArguments,
+    missing: Missing,
+    lenient: bool,
+    cluster: Cluster | None = None,
+    *,
+    stages: bool = False,
 ) -> Job | StagedJob:
     """Compile, bind and plan a program with the options of a command line.
 
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
-    missing default files and plans a step of ``run --steps``: the outputs and every changing state. ``client``: of the
-    cluster whose workers ``--memory`` bounds. ``stages``: long loops of a run on the host are not unrolled.
+    missing default files and plans a step of ``run --steps``: the outputs and every changing state. ``cluster``: the
+    one whose workers ``--memory`` bounds. ``stages``: long loops of a run on the host are not unrolled.
     """
     from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
     from einturnip.compiler import bind, bind_stages, reading_within
 
     folder, outputs, options = arguments.path.parent, arguments.outputs, budget_options(arguments.budget)
-    with reading_within(options) if client is None else nullcontext():
+    with reading_within(options) if cluster is None or cluster.plans_within_memory else nullcontext():
         program = arguments.compiled()
         if program.states:
             from einturnip.api.session_states import initial_state, with_state_outputs
@@ -78,12 +84,12 @@ def planned(
         sources = open_inputs(program, scalars(program, arguments.inputs), folder, lenient)
         try:
             targets = targets_of(program, outputs, folder)
-            if stages and client is None and (staged := bind_stages(program, sources, arguments.dims, options)):
+            if stages and cluster is None and (staged := bind_stages(program, sources, arguments.dims, options)):
                 from einturnip.api.staged_job import StagedJob
 
                 return StagedJob(staged, sources, missing, targets, options)
             graph = bind(program, sources, arguments.dims)
-            return plan_job(graph, complete(graph, sources, missing), targets, options, client)
+            return plan_job(graph, complete(graph, sources, missing), targets, options, cluster)
         except BaseException:
             close_all(sources.values())
             raise

@@ -20,6 +20,7 @@ from einturnip.report.progress import shown
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
+    from einturnip.cluster.transport import Cluster
     from einturnip.eingraph.types import InputNode
     from einturnip.storage.types import Source
 
@@ -112,10 +113,10 @@ def command(
         return run_steps(arguments, _source_of_missing(seed), step_options, quiet)
     limit = MemoryLimit()
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
-    with on_signals() as stop, cluster_client(at, insecure) as client, shown(quiet) as show:
+    with on_signals() as stop, cluster_of(at, insecure) as cluster, shown(quiet) as show:
         began = time.monotonic()
         unrolls = trace is not None or record is not None or replay is not None
-        job = planned(arguments, _source_of_missing(seed), lenient=False, client=client, stages=not unrolls)
+        job = planned(arguments, _source_of_missing(seed), lenient=False, cluster=cluster, stages=not unrolls)
         planning = time.monotonic() - began
         stop.running = True
         try:
@@ -163,13 +164,13 @@ def _require_single_run(several: bool, device: str, given: dict[str, object]) ->
         raise click.UsageError("--at runs on the CPUs of workers; leave out --device")
 
 
-def cluster_client(at: str | None, insecure: bool) -> AbstractContextManager[Any]:
-    """Context with the client of the cluster that ``--at`` names; None without it."""
+def cluster_of(at: str | None, insecure: bool) -> AbstractContextManager[Cluster | None]:
+    """Context with the cluster that ``--at`` names; None without it."""
     if at is None:
         return nullcontext()
-    from einturnip.cluster.dask import at_cluster
+    from einturnip.cluster.at import named_cluster
 
-    return at_cluster(at, insecure)
+    return named_cluster(at, insecure)
 
 
 def _source_of_missing(seed: int | None) -> Missing:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.dask_arrays import ChunkPlaces, chunk_places, kept_grids, locate
+from einturnip.cluster.chunks import ChunkPlaces, kept_grids
 from einturnip.cluster.planning import PARTS, THREADS, SitesPlan, plan_on
-from einturnip.cluster.site_task import describe, run_site
 from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
-from einturnip.cluster.workers import Worker, accepted
+from einturnip.cluster.transport import Cluster, RunLines
 from einturnip.compiler import compile_kernels, report_of
 from einturnip.core import errors
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError
@@ -29,32 +26,14 @@ from einturnip.runtime.numeric_events import NumericEvents, causes_of, from_sour
 from einturnip.runtime.scheduler.report import Progress, RunReport, SiteReport
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.sites.types import Role
-from einturnip.sites.wires.dask_cluster import (
-    Lines,
-    close_mail,
-    open_mail,
-    require_processes,
-    run_on_workers,
-    scheduler_answers,
-)
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.types import Array, Sink, Source, empty
 from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
 
 
-def workers_of(client: Any) -> tuple[Worker, ...]:
-    """Return the workers of a cluster.
-
-    Raises:
-        DeviceError: there are none, or one cannot take part; names it, and what to do.
-    """
-    require_processes(client)
-    return accepted(run_on_workers(client, describe))
-
-
 def plan_on_workers(
-    client: Any,
+    cluster: Cluster,
     graph: EinGraph,
     sources: Mapping[str, Source],
     targets: Mapping[str, str],
@@ -62,18 +41,18 @@ def plan_on_workers(
     kept: frozenset[str] = frozenset(),
 ) -> OnWorkers:
     """Plan a program for the workers of a cluster; see ``planning.plan_on``."""
-    locate(client, sources, options.memory, lambda: workers_of(client))
-    return OnWorkers(client, plan_on(workers_of(client), graph, sources, targets, options, kept))
+    cluster.locate(sources, options.memory)
+    return OnWorkers(cluster, plan_on(cluster.workers(), graph, sources, targets, options, kept))
 
 
 @dataclass(frozen=True, slots=True)
 class OnWorkers:
-    """A plan, and the client whose workers run it.
+    """A plan, and the cluster whose workers run it.
 
     ``arrays``: the outputs that stayed on the workers in the last run, as Dask arrays.
     """
 
-    client: Any
+    cluster: Cluster
     plan: SitesPlan
     arrays: dict[str, Any] = field(default_factory=dict)
 
@@ -92,7 +71,7 @@ class OnWorkers:
         """
         plan, planned = self.plan, self.plan.planned
         compile_kernels(planned, options)
-        run = _ClusterRun(self.client, plan, sources, sinks, options)
+        run = _ClusterRun(self.cluster, plan, sources, sinks, options)
         began = time.perf_counter()
         results = run.results(progress, stop)
         seconds = time.perf_counter() - began
@@ -132,14 +111,13 @@ def _no_scheduler() -> RunError:
 class _ClusterRun:
     def __init__(
         self,
-        client: Any,
+        cluster: Cluster,
         plan: SitesPlan,
         sources: Mapping[str, Source],
         sinks: Mapping[str, Sink],
         options: Options,
     ) -> None:
-        self.client, self.plan, self.sources, self.sinks = client, plan, sources, sinks
-        self.run, self.token = secrets.token_hex(8), secrets.token_hex(16)
+        self.cluster, self.plan, self.sources, self.sinks = cluster, plan, sources, sinks
         graph = plan.planned.graph
         inputs, outputs = input_places(graph, sources), output_places(sinks, plan.output_chunks)
         self.more: dict[str, Any] = {
@@ -152,7 +130,7 @@ class _ClusterRun:
             "bounded": options.arena is None,
         }
         addresses = [worker.address for worker in plan.workers]
-        self.chunks = chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
+        self.chunks = cluster.chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
         self.kept = kept_grids(plan.parts, graph, plan.kept)
         self.arrays: dict[str, Any] = {}
         self._begun = dict[int, str]()  # by site, the last statement that it began
@@ -165,25 +143,17 @@ class _ClusterRun:
     ) -> list[dict[str, Any]]:
         """Run all sites and return what each of them measured."""
         sites = [worker.address for worker in self.plan.workers]
-        run_on_workers(self.client, open_mail, self.run, self.token)
-        lines = Lines(
-            *(self.client, self.run, self.token, sites),
-            *(self._part, self._tile, self._store, lambda op: int(self._device[op])),
-        )
+        lines = self.cluster.begin(sites, self._part, self._tile, self._store, lambda op: int(self._device[op]))
         try:
-            lines.submit(run_site)
             found = self._watch(lines, progress, stop)
             self._keep(lines, stop)
             return found
         finally:
             lines.say("stop")
             lines.close()
-            if scheduler_answers(self.client):
-                with suppress(EinturnipError, OSError):
-                    run_on_workers(self.client, close_mail, self.run)
 
     def _watch(
-        self, lines: Lines, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+        self, lines: RunLines, progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> list[dict[str, Any]]:
         """Take what the sites say until all have ended.
 
@@ -196,7 +166,7 @@ class _ClusterRun:
         while len(done) < count:
             if stop is not None and stop.is_set():
                 raise Interrupted("interrupted")
-            if not scheduler_answers(self.client):
+            if not self.cluster.answers():
                 raise _no_scheduler()
             now = time.monotonic()
             if len(joined) < count and now - asked > 1:
@@ -227,13 +197,13 @@ class _ClusterRun:
                     raise self._lost(site)
         return [done[site] for site in range(count)]
 
-    def _require_present(self, lines: Lines, joined: set[int], waited: float) -> None:
+    def _require_present(self, lines: RunLines, joined: set[int], waited: float) -> None:
         for site in lines.missing():
             raise self._lost(site)
         late = [site for site in range(len(self.plan.parts)) if site not in joined]
         if waited > JOIN_SECONDS and late:
             raise DeviceError(
-                f"worker {self.plan.workers[late[0]].name} has not begun within {JOIN_SECONDS} s: it runs other tasks, "
+                f"{self.plan.workers[late[0]].name} has not begun within {JOIN_SECONDS} s: it runs other tasks, "
                 "or cannot reach this process. help: wait for them, or give the run workers of its own"
             )
 
@@ -241,12 +211,12 @@ class _ClusterRun:
         """Return the error for a site that is gone; if the scheduler is, workers end because of that."""
         until = time.monotonic() + SCHEDULER_LOST_SECONDS
         while time.monotonic() < until:
-            if not scheduler_answers(self.client):
+            if not self.cluster.answers():
                 return _no_scheduler()
             time.sleep(TICK_SECONDS)
         begun = f" It had last begun {self._begun[site]}." if site in self._begun else ""
         return RunError(
-            f"worker {self.plan.workers[site].name} is gone: its process ended or its machine does not answer.{begun} "
+            f"{self.plan.workers[site].name} is gone: its process ended or its machine does not answer.{begun} "
             "Nothing was written. help: run again"
         )
 
@@ -255,13 +225,13 @@ class _ClusterRun:
         line = graph.nodes[node].line
         return f"{graph.place(line)}: {graph.statement(line)}"
 
-    def _failure(self, lines: Lines, site: int, content: Any, done: Collection[int]) -> EinturnipError:
+    def _failure(self, lines: RunLines, site: int, content: Any, done: Collection[int]) -> EinturnipError:
         """Return the error for a site's failure; if it lost another site, that one is at fault."""
         if content.get("ending"):
             return self._lost(site)
         until, closing = time.monotonic() + LOST_SECONDS, {site, *done}
         while content.get("lost") and time.monotonic() < until:
-            if not scheduler_answers(self.client):
+            if not self.cluster.answers():
                 return _no_scheduler()
             try:
                 state, other, _ = lines.events.get(timeout=TICK_SECONDS)
@@ -272,7 +242,7 @@ class _ClusterRun:
             if state in ("failed", "done"):
                 closing.add(other)
         kind = getattr(errors, content["kind"], None)
-        text = f"worker {self.plan.workers[site].name}: {content['text']}"
+        text = f"{self.plan.workers[site].name}: {content['text']}"
         if not (isinstance(kind, type) and issubclass(kind, EinturnipError)):
             return RunError(f"{text} ({content['kind']})")
         found = RunError(text) if kind is errors.OutOfRange else kind(text)
@@ -294,7 +264,7 @@ class _ClusterRun:
         }
         return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more | own)))
 
-    def _keep(self, lines: Lines, stop: threading.Event | None) -> None:
+    def _keep(self, lines: RunLines, stop: threading.Event | None) -> None:
         """Make Dask arrays of the blocks that stay on the workers."""
         for name, (grid, site_of) in self.kept.items():
             node = self.plan.planned.graph.nodes[dict(self.plan.planned.graph.outputs)[name]]

@@ -1,21 +1,158 @@
-"""Entry to clusters on Dask, where a missing package is an error for the user."""
+"""The workers of a Dask cluster as sites of a run."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from einturnip.core.errors import DeviceError
+from einturnip.cluster.chunks import ChunkPlaces
+from einturnip.cluster.dask_arrays import chunk_places, locate
+from einturnip.cluster.site_task import describe, take_part
+from einturnip.cluster.workers import Worker, accepted
+from einturnip.core.errors import EinturnipError, Interrupted
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.views import OpViews
+from einturnip.sites.part import SitePart
+from einturnip.sites.wires.dask import Address, DaskWire, Line, RunMail, WorkerMail
+from einturnip.sites.wires.dask_chunks import PeerChunks
+from einturnip.sites.wires.dask_cluster import (
+    Lines,
+    close_mail,
+    is_ending,
+    open_mail,
+    require_processes,
+    run_on_workers,
+    scheduler_answers,
+    this_worker,
+)
+from einturnip.sites.wires.messages import Report
+from einturnip.storage.chunks.chunk_grid import Index
+from einturnip.storage.types import Array, Source
 
 
-def at_cluster(at: str, insecure: bool) -> AbstractContextManager[Any]:
-    """Return a context with a client of the cluster that ``--at`` names.
+class DaskCluster:
+    """The workers of a client's cluster; implements ``Cluster``."""
 
-    Raises:
-        DeviceError: Dask is not installed, or there is no such cluster. BindError: ``at`` names none.
-    """
+    plans_within_memory = False
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def workers(self) -> tuple[Worker, ...]:
+        """See Cluster."""
+        require_processes(self.client)
+        return accepted(dict(sorted(run_on_workers(self.client, describe_worker).items())))
+
+    def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
+        """See Cluster."""
+        locate(self.client, sources, memory, self.workers)
+
+    def chunk_places(
+        self,
+        parts: Sequence[SitePart],
+        graph: EinGraph,
+        sources: Mapping[str, Source],
+        addresses: Sequence[str],
+        first: int,
+    ) -> ChunkPlaces:
+        """See Cluster."""
+        return chunk_places(parts, graph, sources, addresses, first)
+
+    def begin(
+        self,
+        sites: Sequence[str],
+        parts: Callable[[int], bytes],
+        tile: Callable[[int], Array],
+        store: Callable[[int, Any], None],
+        site_of: Callable[[int], int],
+    ) -> Lines:
+        """See Cluster."""
+        run, token = secrets.token_hex(8), secrets.token_hex(16)
+        run_on_workers(self.client, open_mail, run, token)
+
+        def ended() -> None:
+            if self.answers():
+                with suppress(EinturnipError, OSError):
+                    run_on_workers(self.client, close_mail, run)
+
+        lines = Lines(self.client, run, token, sites, parts, tile, store, site_of, ended)
+        try:
+            lines.submit(run_site)
+        except BaseException:
+            lines.close()
+            raise
+        return lines
+
+    def answers(self) -> bool:
+        """See Cluster."""
+        return scheduler_answers(self.client)
+
+
+def describe_worker(dask_worker: Any) -> dict[str, Any]:
+    """Return what a worker reports about itself; called on its event loop."""
+    return describe() | {
+        "threads": dask_worker.state.nthreads,
+        "limit": dask_worker.memory_manager.memory_limit,
+    }
+
+
+def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[str, Index], Array]:
+    """Take part in a run as one of Dask's tasks. Returns the blocks of outputs that stay here."""
+    worker = this_worker()
     try:
-        from einturnip.sites.wires.dask_cluster import cluster_at
-    except ImportError as error:
-        raise DeviceError(f"--at needs Dask ({error}). help: pip install 'einturnip[dask]'") from error
-    return cluster_at(at, insecure)
+        line = WorkerEnd(worker, coordinator, run, token, site)
+    except Interrupted:  # another site has ended the run
+        return {}
+    try:
+        _reset_peak()
+        return take_part(line)
+    finally:
+        WorkerMail.of(worker).site_ended(run)
+
+
+class WorkerEnd(Line):
+    """A worker's connections in one run; implements ``SiteEnd``."""
+
+    def __init__(self, worker: Any, coordinator: str, run: str, token: str, site: int) -> None:
+        super().__init__(worker, coordinator, run, token, site)
+        self._place = Address(run, token, site, ())
+        self._mail: RunMail = WorkerMail.of(worker).runs[run]
+        self._chunks = PeerChunks(worker, self._place, self._mail)
+
+    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+        """See SiteEnd."""
+        self._place = replace(self._place, sites=sites)
+        self._chunks = PeerChunks(self._worker, self._place, self._mail)
+        self._chunks.serve(served)
+
+    def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> DaskWire:
+        """See SiteEnd."""
+        return DaskWire(self._worker, self._place, part, views, post)
+
+    def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
+        """See SiteEnd."""
+        self._mail.attach(post, value, numbered)
+
+    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
+        """See SiteEnd."""
+        return self._chunks.fetch(number, sites)
+
+    def received_pieces(self) -> Mapping[int, int]:
+        """See SiteEnd."""
+        return self._chunks.received
+
+    def is_ending(self) -> bool:
+        """See SiteEnd."""
+        return is_ending(self._worker)
+
+    def settle(self) -> None:
+        """Do nothing: values are copied between the arena and Dask's messages."""
+
+
+def _reset_peak() -> None:
+    """Let the process's peak memory begin anew, so that it is that of this run."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")

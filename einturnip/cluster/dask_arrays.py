@@ -1,23 +1,20 @@
-"""Dask arrays of a run on workers: inputs whose chunks they read, outputs whose blocks stay there."""
+"""Dask arrays of a run on workers: how each is read, and by whom."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.tensors import Place, tile_of
+from einturnip.cluster.chunks import ChunkPlaces, input_tiers, regions_of
 from einturnip.cluster.workers import Worker, default_memory
-from einturnip.core.errors import CapacityError, InternalError, RunError
+from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.units import format_size
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import EinGraph
 from einturnip.ir.dtypes import DType
-from einturnip.memgraph.types import FILES, Lane, OpKind
-from einturnip.planner.predict import slots
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.dask_chunks import (
     ChunkTasks,
@@ -33,12 +30,7 @@ from einturnip.sites.wires.dask_chunks import (
 )
 from einturnip.storage.chunks.chunk_grid import ChunkGrid, GridSource
 from einturnip.storage.dask_arrays import CHUNK_COPIES, DaskSource, chunk_failed
-from einturnip.storage.generated import _GeneratedTensor
-from einturnip.storage.io.transfer import copy_blocked
-from einturnip.storage.types import Array, Region, Source, region_shape, slices
-from einturnip.tuning.memory import RECEIVE_WINDOW
-
-# -- inputs, at the coordinator
+from einturnip.storage.types import Array, Region, Source, region_shape
 
 
 def locate(
@@ -83,19 +75,6 @@ def _locate_tasks(client: Any, source: DaskSource, memory: int | None, workers: 
         )
     source.array = persist(client, source.array)
     source.place = worker_chunks(client, source.array, source.name)
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPlaces:
-    """Where each site reads chunks, and what it serves to others.
-
-    ``inputs``: places of Dask arrays by site and name. ``served``: of each site, by number, the key of a chunk, a
-    window in it, and the chunk's shape and dtype. ``planned``: bytes that each site reads from others.
-    """
-
-    inputs: list[dict[str, Place]]
-    served: list[dict[int, tuple[Any, ...]]]
-    planned: list[dict[int, int]]
 
 
 def chunk_places(
@@ -146,125 +125,14 @@ def chunk_places(
     return found
 
 
-def input_tiers(graph: EinGraph) -> dict[str, int]:
-    """Return the tier of each input in a memory graph."""
-    return {node.name: FILES + i for i, node in enumerate(graph.nodes) if isinstance(node, InputNode)}
+def open_tasks(name: str, dtype: DType, borders: tuple[tuple[int, ...], ...], array: str, encoded: Any) -> Source:
+    """Open a Dask array in a worker that computes the chunks it needs."""
+    tasks = ChunkTasks.decoded(array, encoded)
 
+    def computed(index: Index) -> Array:
+        try:
+            return tasks.compute(index)
+        except Exception as error:
+            raise chunk_failed(name, index, error) from error
 
-def regions_of(part: SitePart, tier: int, stored: bool) -> list[Region]:
-    """Return the region of each op of a part that stores a tile to a tier, or reads one from it."""
-    graph, table = part.graph, part.graph.write if stored else part.graph.read
-    ptr = graph.write_ptr if stored else graph.read_ptr
-    rows = np.flatnonzero(table[:, 0] == tier)
-    ops = np.unique(np.searchsorted(ptr, rows, side="right") - 1)
-    kinds = (OpKind.STORE,) if stored else (OpKind.LOAD, OpKind.RELOAD)
-    return [tile_of(graph, graph[i])[1] for i in ops[np.isin(graph.kind[ops], kinds)].tolist()]
-
-
-# -- outputs, at the coordinator
-
-
-def kept_grids(
-    parts: Sequence[SitePart], graph: EinGraph, kept: Collection[str]
-) -> dict[str, tuple[ChunkGrid, dict[Index, int]]]:
-    """Return the grid of blocks of each output that stays on the workers, and the site of each block."""
-    found = {}
-    for output, (name, number) in enumerate(graph.outputs):
-        if name in kept:
-            tier = FILES + len(graph.nodes) + output
-            regions = [regions_of(part, tier, stored=True) for part in parts]
-            grid = ChunkGrid.of_regions(graph.nodes[number].shape, [r for of_site in regions for r in of_site])
-            sites = {p.chunk: site for site, rs in enumerate(regions) for r in rs for p in grid.pieces(r)}
-            found[name] = grid, sites
-    return found
-
-
-def extra_nbytes(
-    parts: Sequence[SitePart], graph: EinGraph, sources: Mapping[str, Source], kept: Collection[str]
-) -> tuple[int, ...]:
-    """Return the bytes that Dask arrays take in each worker: pieces on their way, and blocks."""
-    tiers = [
-        tier
-        for name, tier in input_tiers(graph).items()
-        if isinstance(source := sources[name], DaskSource) and isinstance(source.place, WorkerChunks)
-    ]
-    reads = [part.graph.read[np.isin(part.graph.read[:, 0], tiers), 2].max(initial=0) for part in parts]
-    pieces = (slots(1)[Lane.IN] + RECEIVE_WINDOW) * int(max(reads, default=0))
-    first = FILES + len(graph.nodes)
-    stores = [first + i for i, (name, _) in enumerate(graph.outputs) if name in kept]
-    blocks = [int(p.graph.write[np.isin(p.graph.write[:, 0], stores), 2].sum()) for p in parts]
-    return tuple(pieces + nbytes for nbytes in blocks)
-
-
-# -- in a worker
-
-
-def open_chunks(place: Place, name: str, dtype: DType, fetch: Callable[[int, Sequence[int]], Array]) -> Source | None:
-    """Open a Dask array in a worker; None if the place is of another kind.
-
-    ``fetch``: returns a piece by its number and the sites that have it.
-    """
-    match place:
-        case ("chunks", borders, numbers):
-            grid = ChunkGrid(borders)
-            shape = tuple(axis[-1] for axis in borders)
-            return ChunkPieces(name, shape, dtype, grid, numbers, fetch)
-        case ("tasks", borders, array, encoded):
-            tasks = ChunkTasks.decoded(array, encoded)
-
-            def computed(index: Index) -> Array:
-                try:
-                    return tasks.compute(index)
-                except Exception as error:
-                    raise chunk_failed(name, index, error) from error
-
-            return GridSource(name, ChunkGrid(borders), dtype, computed, CHUNK_COPIES)
-    return None
-
-
-def pieces_of(served: Mapping[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
-    """Return the pieces that a worker serves, as its wire takes them."""
-    return {number: (key, slices(at), shape, dtype.numpy) for number, (key, at, shape, dtype) in served.items()}
-
-
-@dataclass(frozen=True)
-class ChunkPieces(_GeneratedTensor):
-    """An input in chunks that workers hold.
-
-    ``numbers``: number and sites of each piece, by chunk and window.
-    """
-
-    grid: ChunkGrid
-    numbers: Mapping[tuple[Index, Region], tuple[int, Sequence[int]]]
-    fetch: Callable[[int, Sequence[int]], Array]
-
-    def read(self, region: Region, out: Array) -> int:
-        """Fetch a tile, piece by piece."""
-        for piece in self.grid.pieces(region):
-            data, part = self.fetch(*self.numbers[piece.chunk, piece.within]), out[piece.window]
-            local = data.shape == part.shape and data.dtype == part.dtype
-            copy_blocked(part, data if local else data.view(part.dtype).reshape(part.shape))
-        return out.nbytes
-
-
-@dataclass(frozen=True)
-class BlockSink(_GeneratedTensor):
-    """An output whose blocks stay in the worker that stores them. ``blocks``: by name and position."""
-
-    grid: ChunkGrid
-    blocks: dict[tuple[str, Index], Array] = field(default_factory=dict)
-
-    def read(self, region: Region, out: Array) -> int:
-        """Refuse to read: no plan does."""
-        raise InternalError(f"output {self.name} cannot be read back")
-
-    def write(self, region: Region, array: Array) -> int:
-        """Keep the tile as blocks."""
-        for piece in self.grid.pieces(region):
-            self.blocks[self.name, piece.chunk] = np.array(array[piece.window], array.dtype, order="C", copy=True)
-        return array.nbytes
-
-    def commit(self) -> None:
-        """Do nothing: the task returns the blocks."""
-
-    abort = commit
+    return GridSource(name, ChunkGrid(borders), dtype, computed, CHUNK_COPIES)

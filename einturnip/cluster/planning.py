@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from einturnip.cluster.dask_arrays import extra_nbytes
+from einturnip.cluster.chunks import extra_nbytes
 from einturnip.cluster.tensors import HeldTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import CapacityError
@@ -149,7 +149,7 @@ class _Found(NamedTuple):
         task, _ = largest_working_set(tasks)
         node = tasks.decomposition.graph.nodes[tasks.node[task]]
         return CapacityError(
-            f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} (worker {worker.name}), "
+            f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} ({worker.name}), "
             f"for the tiles of {node.name} (line {node.line}); the minimum is {format_size(needed)} "
             f"(of which {format_size(worker.resident)} are Python, Dask and other libraries)",
             needed,

@@ -1,4 +1,4 @@
-"""The task of one worker: runs its site's part within the memory of its process."""
+"""The task of one site: runs its part within the memory of its process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from einturnip.cluster.dask_arrays import BlockSink, open_chunks, pieces_of
+from einturnip.cluster.chunks import BlockSink, ChunkPieces, pieces_of
 from einturnip.cluster.planning import PARTS, THREADS, window_nbytes
-from einturnip.cluster.tensors import HeldSink, HeldTensor, input_tier, open_place, open_sink_place, tile_numbers
+from einturnip.cluster.tensors import (
+    HeldSink,
+    HeldTensor,
+    Place,
+    input_tier,
+    open_place,
+    open_sink_place,
+    tile_numbers,
+)
+from einturnip.cluster.transport import SiteEnd, SiteWire
 from einturnip.cluster.workers import versions
-from einturnip.core.errors import CapacityError, Interrupted
+from einturnip.core.errors import CapacityError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import peak_resident_nbytes, resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
@@ -32,23 +41,19 @@ from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.sites.part import SitePart
 from einturnip.sites.process_run import SiteEngine, SiteSchedule, run_part
-from einturnip.sites.wires.dask import Address, DaskWire, Line, PeerLost, RunMail, WorkerMail, sent_ops
-from einturnip.sites.wires.dask_chunks import Index, PeerChunks
-from einturnip.sites.wires.dask_cluster import is_ending, this_worker
-from einturnip.storage.chunks.chunk_grid import ChunkGrid
+from einturnip.sites.wires.messages import PeerLost, sent_ops
+from einturnip.storage.chunks.chunk_grid import ChunkGrid, Index
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.types import Array, Sink, Source
 from einturnip.tuning.memory import PROGRESS_SECONDS
 
 
-def describe(dask_worker: Any) -> dict[str, Any]:
-    """Return what a worker reports about itself, with this module loaded; called on its event loop."""
+def describe() -> dict[str, Any]:
+    """Return what a process reports about itself, with this module loaded."""
     trim_heap()
     return {
         "versions": versions(),
-        "threads": dask_worker.state.nthreads,
-        "limit": dask_worker.memory_manager.memory_limit,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "resident": resident_nbytes(),
@@ -56,93 +61,97 @@ def describe(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[str, Index], Array]:
+def take_part(end: SiteEnd) -> dict[tuple[str, Index], Array]:
     """Take part in a run; errors go to its coordinator. Returns the blocks of outputs that stay here."""
-    worker = this_worker()
+    site = None
     try:
-        line = Line(worker, coordinator, run, token, site)
-    except Interrupted:  # another site has ended the run
-        return {}
-    try:
-        _reset_peak()
-        result, blocks = _Site(worker, line, run, token).run()
-        line.say("done", result=b"".join(PARTS.to_bytes(result)))
+        site = _Site(end)
+        result, blocks = site.run()
+        end.say("done", result=b"".join(PARTS.to_bytes(result)))
         return blocks
     except BaseException as error:
         with suppress(Exception):
             content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
-            line.say("failed", **content, ending=is_ending(worker))
+            end.say("failed", **content, ending=end.is_ending())
+        end.settle()
         return {}
     finally:
-        line.close()
-        WorkerMail.of(worker).site_ended(run)
+        if site is not None:
+            site.close()
+        end.close()
 
 
 class _Site:
-    def __init__(self, worker: Any, line: Line, run: str, token: str) -> None:
-        self.line, self.worker = line, worker
-        self.mail: RunMail = WorkerMail.of(worker).runs[run]
+    def __init__(self, end: SiteEnd) -> None:
+        self.end = end
         self.part: SitePart
-        data = bytes(line.message()["data"])  # a copy, whose arrays are aligned
+        data = bytes(end.message()["data"])  # a copy, whose arrays are aligned
         self.part, self.memory, addresses, self.more = PARTS.from_bytes(data)
-        self.address = Address(run, token, line.site, addresses)
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
-        self.chunks = PeerChunks(worker, self.address, self.mail)
-        self.chunks.serve(pieces_of(self.more["served"]))
+        self.open: list[Source | Sink | RunResources] = []
+        end.meet(addresses, pieces_of(self.more["served"]))
 
     def run(self) -> tuple[dict[str, Any], dict[tuple[str, Index], Array]]:
         """Run the part; return its measurements, and the blocks of outputs that stay here."""
         graph, more = self.part.graph, self.more
         sources, sinks = self._sources(), self._sinks()
         host = RunResources(graph, slots(THREADS), policy("fixed"), more["spill"], more["spill_limit"])
-        try:
-            self._compile()
-            self._require_memory(sources)
-            nodes = self.graph.nodes
-            by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
-            executor = OpExecutor(graph, host.arena, by_node, [*sinks.values()], host.spill)
-            queue: SimpleQueue[Any] = SimpleQueue()
-            wire = DaskWire(self.worker, self.address, self.part, executor.views, queue.put)
-            schedule = SiteSchedule(self.part, host.lanes, wire)
-            engine = SiteEngine(executor, schedule, host.pool, wire, queue)
-            self.line.on_stop = wire.stop
+        self.open.append(host)
+        self._compile()
+        self._require_memory(sources)
+        nodes = self.graph.nodes
+        by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
+        executor = OpExecutor(graph, host.arena, by_node, [*sinks.values()], host.spill)
+        queue: SimpleQueue[Any] = SimpleQueue()
+        wire = self.end.wire(self.part, executor.views, queue.put)
+        schedule = SiteSchedule(self.part, host.lanes, wire)
+        engine = SiteEngine(executor, schedule, host.pool, wire, queue)
+        self.end.on_stop = wire.stop
 
-            def value(number: int) -> Array:
-                found = self.offered.get(number)
-                return wire.value(number) if found is None else found
+        def value(number: int) -> Array:
+            found = self.offered.get(number)
+            return wire.value(number) if found is None else found
 
-            self.line.say("ready", resident=resident_nbytes())
-            self.line.message()
-            self.mail.attach(queue.put, value, sent_ops(self.part))
-            with blas_threads(THREADS):
-                trace = run_part(executor, schedule, engine, self._tick(schedule), self.line.stopped)
-            require_unchanged_inputs(sources.values(), sinks.values())
-            for sink in sinks.values():
-                sink.commit()
-            summaries = {name: s.parts() for name, s in sinks.items() if isinstance(s, SummarySink)}
-            kept = [sink.blocks for sink in sinks.values() if isinstance(sink, BlockSink)]
-            blocks = {key: block for of_sink in kept for key, block in of_sink.items()}
-            return self._result(trace, executor, engine, wire) | {"summaries": summaries}, blocks
-        finally:
-            host.close()
-            for source in sources.values():
-                source.close()
-            for sink in sinks.values():
-                sink.close()
+        self.end.say("ready", resident=resident_nbytes())
+        self.end.message()
+        self.end.attach(queue.put, value, sent_ops(self.part))
+        with blas_threads(THREADS):
+            trace = run_part(executor, schedule, engine, self._tick(schedule), self.end.stopped)
+        require_unchanged_inputs(sources.values(), sinks.values())
+        for sink in sinks.values():
+            sink.commit()
+        summaries = {name: s.parts() for name, s in sinks.items() if isinstance(s, SummarySink)}
+        kept = [sink.blocks for sink in sinks.values() if isinstance(sink, BlockSink)]
+        blocks = {key: block for of_sink in kept for key, block in of_sink.items()}
+        return self._result(trace, executor, engine, wire) | {"summaries": summaries}, blocks
+
+    def close(self) -> None:
+        """Free the memory of the run, and close its files."""
+        while self.open:
+            self.open.pop().close()
 
     def _sources(self) -> dict[str, Source]:
         tiles, found = tile_numbers(self.part), dict[str, Source]()
         for node in self.graph.nodes:
             if isinstance(node, InputNode):
                 place = self.more["inputs"][node.name]
-                source = open_chunks(place, node.name, node.dtype, self.chunks.fetch) or open_place(
-                    place, node.name, node.shape, node.dtype
-                )
+                source = found[node.name] = self._source(place, node)
+                self.open.append(source)
                 if isinstance(source, HeldTensor):
-                    source.connected(self.line.get, tiles.get(input_tier(self.graph, node.name), {}))
-                found[node.name] = source
+                    source.connected(self.end.get, tiles.get(input_tier(self.graph, node.name), {}))
         return found
+
+    def _source(self, place: Place, node: InputNode) -> Source:
+        match place:
+            case ("chunks", borders, numbers):
+                grid = ChunkGrid(borders)
+                return ChunkPieces(node.name, node.shape, node.dtype, grid, numbers, self.end.fetch_piece)
+            case ("tasks", borders, array, encoded):
+                from einturnip.cluster.dask_arrays import open_tasks
+
+                return open_tasks(node.name, node.dtype, borders, array, encoded)
+        return open_place(place, node.name, node.shape, node.dtype)
 
     def _sinks(self) -> dict[str, Sink]:
         tiles, found = tile_numbers(self.part), dict[str, Sink]()
@@ -154,10 +163,11 @@ class _Site:
                 found[name] = BlockSink(name, node.shape, node.dtype, ChunkGrid(place[1]))
                 continue
             sink = open_sink_place(place, name, node.shape, node.dtype)
+            self.open.append(sink)
             if isinstance(sink, HeldSink):
-                sink.connected(self.line.get, tiles.get(first + output, {}))
+                sink.connected(self.end.get, tiles.get(first + output, {}))
                 object.__setattr__(sink, "offered", self.offered)
-                object.__setattr__(sink, "offer", self.line.offer)
+                object.__setattr__(sink, "offer", self.end.offer)
             found[name] = sink
         return found
 
@@ -187,24 +197,18 @@ class _Site:
                 shown = time.monotonic()
                 task = int(self.part.graph.task[schedule.begun]) if schedule.begun >= 0 else -1
                 node = int(tasks.node[task]) if task >= 0 else -1
-                self.line.say("progress", ops=len(trace.order), seconds=trace.seconds, node=node)
+                self.end.say("progress", ops=len(trace.order), seconds=trace.seconds, node=node)
 
         return tick
 
-    def _result(self, trace: RunTrace, executor: OpExecutor, engine: SiteEngine, wire: DaskWire) -> dict[str, Any]:
+    def _result(self, trace: RunTrace, executor: OpExecutor, engine: SiteEngine, wire: SiteWire) -> dict[str, Any]:
         return {
             "peak": peak_resident_nbytes(),
             "busy": {int(lane): seconds for lane, seconds in trace.busy.items()},
             "stalls": trace.stalls,
             "times": (trace.timeline.begin, trace.timeline.end),
             "moved": dict(executor.moved),
-            "received": dict(Counter(wire.received) + Counter(self.chunks.received)),
+            "received": dict(Counter(wire.received) + Counter(self.end.received_pieces())),
             "waited": dict(engine.waited),
             "events": executor.events.found(),
         }
-
-
-def _reset_peak() -> None:
-    """Let the process's peak memory begin anew, so that it is that of this run."""
-    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-        file.write("5")

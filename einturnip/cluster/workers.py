@@ -20,7 +20,8 @@ from einturnip.core.errors import DeviceError
 class Worker:
     """A worker that takes part in runs.
 
-    ``resident``: its bytes before a run; ``available``: free bytes of its host.
+    ``resident``: its bytes before a run; ``available``: free bytes of its host. ``kind``: what messages call it, in
+    addition to its address. ``plans``: whether it is this process, which makes and keeps the whole plan.
     """
 
     address: str
@@ -28,11 +29,18 @@ class Worker:
     pid: int
     resident: int
     available: int
+    kind: str = "worker"
+    plans: bool = False
 
     @property
     def name(self) -> str:
         """The name in messages and reports."""
-        return f"{self.address} on {self.host}"
+        return named(self.kind, self.address, self.host)
+
+
+def named(kind: str, address: str, host: str) -> str:
+    """Return the name of a process in messages; the address of some kinds is a name already."""
+    return f"{kind} {address} on {host}".lstrip()
 
 
 @cache
@@ -51,7 +59,7 @@ def versions() -> dict[str, str]:
 
 
 def accepted(reports: dict[str, dict[str, Any]]) -> tuple[Worker, ...]:
-    """Return the workers of a cluster, by address.
+    """Return the workers of a cluster, in the order of their reports, by address.
 
     Raises:
         DeviceError: there are none, or one cannot take part; names it, and what to do.
@@ -62,7 +70,7 @@ def accepted(reports: dict[str, dict[str, Any]]) -> tuple[Worker, ...]:
         )
     expected = versions()
     for address, report in reports.items():
-        where = f"worker {address} on {report['host']}"
+        where = named(report.get("kind", "worker"), address, report["host"])
         for package, found in report["versions"].items():
             if found != expected[package]:
                 raise DeviceError(
@@ -79,8 +87,8 @@ def accepted(reports: dict[str, dict[str, Any]]) -> tuple[Worker, ...]:
                 f"{where} has a memory limit of its own, at which Dask stops it. "
                 "help: start it with --memory-limit 0; einturnip's --memory bounds it"
             )
-    fields = ("host", "pid", "resident", "available")
-    return tuple(Worker(address, *(r[f] for f in fields)) for address, r in sorted(reports.items()))
+    fields = ("host", "pid", "resident", "available", "kind", "plans")
+    return tuple(Worker(address, **{f: r[f] for f in fields if f in r}) for address, r in reports.items())
 
 
 def default_memory(workers: Sequence[Worker]) -> int:

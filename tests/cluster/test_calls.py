@@ -14,6 +14,7 @@ import pytest
 
 import einturnip as et
 from einturnip.cluster import coordinator
+from einturnip.cluster.dask import DaskCluster
 from einturnip.core.errors import BindError, CapacityError, DTypeError
 from einturnip.storage.dask_arrays import DaskSource
 
@@ -101,7 +102,7 @@ def test_lazy_chunks_are_computed_by_the_worker_that_needs_them(client: Any, tmp
     with mock.patch.object(coordinator._ClusterRun, "_tile", side_effect=AssertionError("the client sends no tile")):
         result = et.einsum("ij,jk->ik", x, y, client=client, arena="60KiB")
     np.testing.assert_allclose(result, np.full((130, 90), 2 + a[0, 0]) @ (b - b.mean(axis=0)), atol=1e-9)
-    pids = {str(worker.pid) for worker in coordinator.workers_of(client)}
+    pids = {str(worker.pid) for worker in DaskCluster(client).workers()}
     assert set(os.listdir(folder)) <= pids
 
 

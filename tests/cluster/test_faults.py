@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 import einturnip as et
-from einturnip.cluster.site_task import run_site
+from einturnip.cluster.dask import run_site
 from einturnip.core.errors import Interrupted, RunError
 from einturnip.sites.wires import dask_cluster
 from einturnip.sites.wires.dask import CONNECT_SECONDS

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.cluster import coordinator, planning, tensors, workers
+from einturnip.cluster import coordinator, dask, planning, tensors, workers
+from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError, CapacityError, DeviceError, RunError
 from einturnip.eingraph.types import InputNode
@@ -34,7 +35,7 @@ def report(**changes: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_workers_that_cannot_take_part_are_named_with_the_fix() -> None:
-    assert [w.name for w in workers.accepted(report())] == ["tcp://10.0.0.7:40001 on h"]
+    assert [w.name for w in workers.accepted(report())] == ["worker tcp://10.0.0.7:40001 on h"]
     cases: list[tuple[dict[str, Any], str]] = [
         ({"threads": 4}, r"worker tcp://10.0.0.7:40001 on h has 4 threads.*--nthreads 1"),
         ({"limit": 1 << 30}, r"worker tcp://10.0.0.7:40001 on h has a memory limit.*--memory-limit 0"),
@@ -180,7 +181,7 @@ def test_a_worker_checks_its_memory_before_the_first_byte(client: Any, tmp_path:
         return describe({address: r | {"resident": 1 << 20} for address, r in reports.items()})
 
     with (
-        mock.patch.object(coordinator, "accepted", lighter),
+        mock.patch.object(dask, "accepted", lighter),
         pytest.raises(CapacityError, match="its part does not fit in 60"),
     ):
         et.compile(TEXT)(A=a, B=a, client=client, memory="60MiB", out={"C": str(tmp_path / "C.zarr")})
@@ -205,7 +206,7 @@ def test_a_folder_that_is_another_disk_on_a_worker(client: Any, tmp_path: Path) 
 
 
 def test_messages_without_the_token_are_refused(client: Any) -> None:
-    address = coordinator.workers_of(client)[0].address
+    address = DaskCluster(client).workers()[0].address
 
     async def ask(message: str) -> Any:
         return await getattr(client.rpc(address), message)(run="r", token="guess", value=0)

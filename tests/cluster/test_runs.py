@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.cluster import coordinator
+from einturnip.cluster.dask import DaskCluster
 from einturnip.planner import canonical
 from einturnip.sites import output_chunks
 from einturnip.storage.generated import SummarySink
@@ -36,8 +37,8 @@ CHAIN = "input A : f64[n,k], B : f64[k,m], E : f64[m,l]\nD[i,j] = A[i,k] * B[k,j
 @contextmanager
 def on(sites: int) -> Iterator[None]:
     """Context in which runs use this number of the cluster's workers."""
-    every = coordinator.workers_of
-    with mock.patch.object(coordinator, "workers_of", lambda client: every(client)[:sites]):
+    every = DaskCluster.workers
+    with mock.patch.object(DaskCluster, "workers", lambda cluster: every(cluster)[:sites]):
         yield
 
 
@@ -114,7 +115,7 @@ def test_workers_stay_within_their_memory(client: Any, tmp_path: Path) -> None:
     report = result.report
     assert report.memory_nbytes == 150 << 20 and not report.memory_exceeded_nbytes
     assert all(site.peak_resident_nbytes <= 150 << 20 for site in report.sites)
-    for worker in coordinator.workers_of(client):
+    for worker in DaskCluster(client).workers():
         status = Path(f"/proc/{worker.pid}/status").read_text()
         (seen,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
         assert seen <= 150 << 20

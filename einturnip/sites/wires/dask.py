@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -25,8 +25,7 @@ from einturnip.core.errors import InternalError, Interrupted, RunError
 from einturnip.memgraph.views import Array, OpViews
 from einturnip.runtime.host.event_loop import OpEnded
 from einturnip.sites.part import SitePart
-from einturnip.sites.types import Role
-from einturnip.sites.wires.protocol import Arrivals
+from einturnip.sites.wires.messages import NumberedTransfers, PeerLost, SiteMail
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import RECEIVE_WINDOW
 
@@ -35,27 +34,15 @@ CONNECT_SECONDS = 20.0
 """Seconds after which a connection that is not established counts as failed."""
 
 
-class PeerLost(RunError):
-    """Another site does not answer."""
+class RunMail(SiteMail):
+    """Messages for one run at one worker.
 
-
-Report = Callable[[Arrivals], None]
-
-
-class RunMail:
-    """Messages for one run at one worker, also before the run begins there.
-
-    ``values``: returns the bytes of a number of the plan; ``post``: receives the reports. ``pieces``: by number, parts
-    of chunks of Dask arrays that are in this worker's memory; other sites read them.
+    ``pieces``: by number, parts of chunks of Dask arrays that are in this worker's memory; other sites read them.
     """
 
     def __init__(self, token: str) -> None:
+        super().__init__()
         self.token = token
-        self._early: list[Report] = []
-        self._post: Callable[[Report], None] | None = None
-        self._values: Callable[[int], Array] | None = None
-        self.numbered: dict[int, int] = {}
-        self._lock = threading.Lock()
         # Values that are on their way from here, which may be copies, count in the account of memory.
         self.window = asyncio.Semaphore(RECEIVE_WINDOW)
         self.leaving = Counter[int]()
@@ -67,44 +54,15 @@ class RunMail:
         if self.opening is not None:
             self.opening.cancel()
 
-    def attach(self, post: Callable[[Report], None], values: Callable[[int], Array], numbered: dict[int, int]) -> None:
-        """Deliver messages from now on. ``numbered``: the op of each transfer's number."""
-        with self._lock:
-            self._values, self.numbered = values, numbered
-            for report in self._early:
-                post(report)
-            self._post = post
-
     def arrived_at_peer(self, number: int) -> None:
         """Make room in the window for another value."""
         if self.leaving[number]:
             self.leaving[number] -= 1
             self.window.release()
 
-    def detach(self) -> None:
-        """Serve only pieces from now on."""
-        with self._lock:
-            self._values, self._post, self._early = None, _unread, []
-
-    def arrived(self, report: Report) -> None:
-        """Deliver a message, or keep it until the run begins."""
-        with self._lock:
-            if self._post is None:
-                self._early.append(report)
-            else:
-                self._post(report)
-
     def value(self, number: int) -> Array:
         """Return the bytes of a value that this site has offered, or of a piece."""
-        if number in self.pieces:
-            return self.pieces[number]()
-        if self._values is None:
-            raise RunError("a value was requested before the run began")
-        return self._values(number)
-
-
-def _unread(report: Report) -> None:
-    """Drop a message for a run that has ended."""
+        return self.pieces[number]() if number in self.pieces else super().value(number)
 
 
 class WorkerMail:
@@ -136,7 +94,7 @@ class WorkerMail:
     async def notify(self, run: str, token: str, value: int) -> str:
         """Handle the offer of a value."""
         mail = self._mail(run, token)
-        mail.arrived(lambda site: site.noticed(mail.numbered[value]))
+        mail.noticed(value)
         return "OK"
 
     async def get(self, run: str, token: str, value: int) -> dict[str, Any]:
@@ -156,7 +114,7 @@ class WorkerMail:
         mail = self._mail(run, token)
         mail.arrived_at_peer(value)
         if value not in mail.pieces:
-            mail.arrived(lambda site: site.acknowledged(mail.numbered[value]))
+            mail.acknowledged(value)
         return "OK"
 
     def _mail(self, run: str, token: str) -> RunMail:
@@ -176,29 +134,18 @@ class Address:
     sites: tuple[str, ...]
 
 
-class DaskWire:
-    """One site's end of the wire; transfers are ops of the site's own graph.
-
-    ``launch``: starts the op that receives a value, by ``fetch``. ``post``: receives ``OpEnded`` of these ops.
-    ``received``: bytes by the site that they came from.
-    """
+class DaskWire(NumberedTransfers):
+    """One site's end of the wire."""
 
     def __init__(self, worker: Any, address: Address, part: SitePart, views: OpViews, post: Callable[[Any], None]):
-        self._worker, self._address, self._part, self._views, self._post = worker, address, part, views, post
-        self._number = part.number.tolist()
+        super().__init__(part, views, post)
+        self._worker, self._address = worker, address
         self._tasks: set[Any] = set()
         self._stopped = False
-        self._peer = dict(zip(part.plan.op.tolist(), part.plan.peer.tolist(), strict=True))
-        self.received: dict[int, int] = defaultdict(int)
-        self.launch: Callable[[int], None] = _unlaunched
 
     def notify(self, transfer: int, peer: int) -> None:
         """Tell the receiver that a value can be fetched."""
         self._begin(self._say("einturnip_notify", transfer, peer))
-
-    def get_into(self, transfer: int, peer: int) -> None:
-        """Launch the op that fetches the value."""
-        self.launch(transfer)
 
     def acknowledge(self, transfer: int, peer: int) -> None:
         """Tell the sender that the value has arrived."""
@@ -207,12 +154,6 @@ class DaskWire:
     def fetch(self, op: int) -> None:
         """Copy a value from its site; posts the end of the op."""
         self._begin(self._fetch(op))
-
-    def value(self, number: int) -> Array:
-        """Return the bytes of a value that this site sends."""
-        op = int(np.searchsorted(self._part.number, number))
-        ((_, source),) = self._views.moved(self._part.graph[op])
-        return source
 
     def stop(self) -> None:
         """Give up all transfers; those that are under way end with an error."""
@@ -239,14 +180,14 @@ class DaskWire:
         except asyncio.CancelledError:
             return
         except Exception as error:
-            self._post(error)
+            self.post(error)
 
     async def _fetch(self, op: int) -> None:
-        begin, peer = time.perf_counter(), self._peer[op]
+        begin, peer = time.perf_counter(), self.peer[op]
         failure: Exception | None = None
         try:
             reply = await self._call("einturnip_get", op, peer)
-            ((target, _),) = self._views.moved(self._part.graph[op])
+            target = self.target(op)
             data = np.frombuffer(reply["data"], np.uint8)
             if data.nbytes != target.nbytes:
                 raise InternalError(f"a value of {target.nbytes} bytes arrived as {data.nbytes}")
@@ -256,20 +197,16 @@ class DaskWire:
             failure = Interrupted("interrupted")
         except Exception as error:
             failure = error
-        self._post(OpEnded(op, 0, begin, time.perf_counter(), failure))
+        self.post(OpEnded(op, 0, begin, time.perf_counter(), failure))
 
     async def _call(self, message: str, transfer: int, peer: int) -> Any:
         to, address = self._address.sites[peer], self._address
         try:
             return await getattr(self._worker.rpc(to), message)(
-                run=address.run, token=address.token, value=self._number[transfer]
+                run=address.run, token=address.token, value=self.number[transfer]
             )
         except OSError as error:
             raise PeerLost(f"the worker {to} does not answer: {error}") from error
-
-
-def _unlaunched(op: int) -> None:
-    raise InternalError("a wire that no run uses")
 
 
 class Line:
@@ -360,9 +297,3 @@ class Line:
     async def _close(self) -> None:
         self._reading.cancel()
         await self._comm.close()
-
-
-def sent_ops(part: SitePart) -> dict[int, int]:
-    """Return the op of each transfer of a part, by its number in the whole plan."""
-    ops = np.unique(part.plan.op[part.plan.role != Role.LOCAL])
-    return dict(zip(part.number[ops].tolist(), ops.tolist(), strict=True))

@@ -18,7 +18,8 @@ from distributed import Client, Future, futures_of, wait
 from distributed.protocol.pickle import dumps, loads
 
 from einturnip.core.errors import BindError, DeviceError, RunError
-from einturnip.sites.wires.dask import Address, PeerLost, RunMail
+from einturnip.sites.wires.dask import Address, RunMail
+from einturnip.sites.wires.messages import PeerLost
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS
 

@@ -209,7 +209,7 @@ class Lines:
     """The lines to the workers of one run.
 
     ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes the
-    tile of an output that an op stores. ``events``: what the sites say.
+    tile of an output that an op stores. ``ended``: called after the end. ``events``: what the sites say.
     """
 
     def __init__(
@@ -222,7 +222,9 @@ class Lines:
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
+        ended: Callable[[], None],
     ) -> None:
+        self._ended = ended
         self._client, self._run, self._token, self._sites = client, run, token, sites
         self._parts, self._tile, self._store, self._site_of = parts, tile, store, site_of
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -272,7 +274,7 @@ class Lines:
         return KeptBlocks(array, futures)
 
     def close(self) -> None:
-        """End the lines and the tasks."""
+        """End the lines, the tasks and the mail of the workers."""
         with suppress(OSError, TimeoutError):
             self._client.sync(self._close, callback_timeout=END_SECONDS)
         for future in self._futures:
@@ -280,6 +282,7 @@ class Lines:
         self._futures = []
         # Dask caches the handlers of servers, and with them this object, but the plan and the data can go.
         self._parts = self._tile = self._store = self._site_of = _over
+        self._ended()
 
     async def _listen(self) -> str:
         protocol, _, _ = self._client.scheduler.address.partition("://")

@@ -1,0 +1,187 @@
+"""What a run requires of the engine that connects its processes: Dask's workers, or the ranks of an MPI job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from einturnip.cluster.chunks import ChunkPlaces
+from einturnip.cluster.workers import Worker
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.views import OpViews
+from einturnip.sites.part import SitePart
+from einturnip.sites.process_run import FetchingWire
+from einturnip.sites.wires.messages import Report
+from einturnip.storage.chunks.chunk_grid import Index
+from einturnip.storage.types import Array, Source
+
+Event = tuple[str, int, dict[str, Any]]
+"""(state, site, content): what a site says, or ``lost``."""
+
+
+class Blocks(Protocol):
+    """The blocks of an output that stay where they were computed."""
+
+    def is_complete(self, seconds: float) -> bool:
+        """Wait until all blocks are there; False if they are not yet.
+
+        Raises:
+            RunError: one is lost.
+        """
+        ...
+
+    def array(self, extents: tuple[tuple[int, ...], ...], dtype: Any) -> Any:
+        """Return the output as an array of blocks with these extents."""
+        ...
+
+
+class RunLines(Protocol):
+    """The coordinator's connections to the sites of one run. ``events``: what the sites say."""
+
+    events: SimpleQueue[Event]
+
+    def say(self, do: str) -> None:
+        """Send a message to all sites that are connected."""
+        ...
+
+    def missing(self) -> list[int]:
+        """Return the sites that are known to be gone."""
+        ...
+
+    def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> Blocks:
+        """Return the blocks of an output that stay at the sites."""
+        ...
+
+    def close(self) -> None:
+        """End the run at all sites."""
+        ...
+
+
+class Cluster(Protocol):
+    """The processes that run a plan, as the process that plans sees them.
+
+    ``plans_within_memory``: whether the planning process is one of them, so that their memory bounds it too.
+    """
+
+    plans_within_memory: bool
+
+    def workers(self) -> tuple[Worker, ...]:
+        """Return the processes, by site.
+
+        Raises:
+            DeviceError: there are none, or one cannot take part; names it, and what to do.
+        """
+        ...
+
+    def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
+        """Decide how the processes read inputs that are in chunks.
+
+        Raises:
+            CapacityError, RunError: they cannot.
+        """
+        ...
+
+    def chunk_places(
+        self,
+        parts: Sequence[SitePart],
+        graph: EinGraph,
+        sources: Mapping[str, Source],
+        addresses: Sequence[str],
+        first: int,
+    ) -> ChunkPlaces:
+        """Return where each site reads chunks. ``first``: a number that no op of the plan has."""
+        ...
+
+    def begin(
+        self,
+        sites: Sequence[str],
+        parts: Callable[[int], bytes],
+        tile: Callable[[int], Array],
+        store: Callable[[int, Any], None],
+        site_of: Callable[[int], int],
+    ) -> RunLines:
+        """Begin a run on the processes with these addresses.
+
+        ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes
+        the tile of an output that an op stores; ``site_of``: returns the site of an op.
+        """
+        ...
+
+    def answers(self) -> bool:
+        """Return whether what connects the processes is there."""
+        ...
+
+
+class SiteEnd(Protocol):
+    """A site's connections in one run: to the coordinator and to other sites.
+
+    ``stopped``: set when the run is over for all; ``on_stop`` is then called.
+    """
+
+    site: int
+    stopped: threading.Event
+    on_stop: Callable[[], None]
+
+    def message(self) -> dict[str, Any]:
+        """Wait for the coordinator's next message.
+
+        Raises:
+            Interrupted: it has stopped the run, or is gone.
+        """
+        ...
+
+    def say(self, state: str, **content: Any) -> None:
+        """Send a message to the coordinator."""
+        ...
+
+    def get(self, number: int) -> Any:
+        """Return the bytes of a tile that the coordinator holds."""
+        ...
+
+    def offer(self, number: int) -> None:
+        """Let the coordinator fetch a tile, and wait until it has it."""
+        ...
+
+    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+        """Take the addresses of all sites, and the pieces of chunks that others read here."""
+        ...
+
+    def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> SiteWire:
+        """Return the site's end of the wire. ``post``: receives the ends of ops, reports and errors."""
+        ...
+
+    def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
+        """Deliver messages of other sites from now on, and serve values. ``numbered``: ops by their number."""
+        ...
+
+    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
+        """Return a piece of a chunk from the first of the sites that has it."""
+        ...
+
+    def received_pieces(self) -> Mapping[int, int]:
+        """Return the bytes of pieces by the site that they came from."""
+        ...
+
+    def is_ending(self) -> bool:
+        """Return whether this process is ending, for example because what connects the processes is gone."""
+        ...
+
+    def settle(self) -> None:
+        """After a failure, wait until no transfer uses the site's memory."""
+        ...
+
+    def close(self) -> None:
+        """End the connections."""
+        ...
+
+
+class SiteWire(FetchingWire, Protocol):
+    """A wire between processes. ``received``: bytes by the site that they came from."""
+
+    received: dict[int, int]
+
+    def value(self, number: int) -> Array:
+        """Return the bytes of a value that this site sends."""
+        ...
