@@ -13,7 +13,6 @@ from einturnip.api.jobs import Job, complete, needs_data, plan_job
 from einturnip.api.results import File, Result
 from einturnip.api.run_program import run_on_cluster, with_arrays
 from einturnip.api.session_states import initial_state, with_state_outputs
-from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError
 from einturnip.core.units import parse_size
@@ -43,6 +42,8 @@ def run_on(
 
 
 def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str, Any]) -> Job:
+    from einturnip.cluster.dask import DaskCluster
+
     program, sizes = sized.program, sized.sizes
     if settings.device != "cpu":
         raise BindError("client= runs on the CPUs of workers; leave out device=")

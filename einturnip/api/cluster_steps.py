@@ -11,7 +11,6 @@ from einturnip.api import plan_cache
 from einturnip.api.jobs import Job, Missing, complete, plan_job
 from einturnip.api.results import Result
 from einturnip.api.run_program import run_on_cluster, with_arrays
-from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import Options, bind
 from einturnip.core.errors import CapacityError
 from einturnip.lang.program import TypedProgram
@@ -28,6 +27,8 @@ class ClusterSteps:
     def __init__(
         self, client: Any, program: TypedProgram, dims: Mapping[str, int], options: Options, missing: Missing
     ) -> None:
+        from einturnip.cluster.dask import DaskCluster
+
         self._cluster, self._program, self._dims, self._options = DaskCluster(client), program, dims, options
         self._missing = missing
         self._plans: dict[Hashable, Job] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from importlib import import_module
@@ -105,6 +106,8 @@ def run(arguments: list[str]) -> int:
     except _NO_VERB as error:
         return _fail(error.format_message(), 2, debug)
     except click.ClickException as error:
+        if _is_other_rank(arguments):
+            return 2
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(f"{usage}error: {error.format_message()}", 2, debug)
     except (KeyboardInterrupt, click.Abort):
@@ -125,6 +128,16 @@ def run(arguments: list[str]) -> int:
         return _fail(f"error: {where}{error.strerror or error}", 1, debug)
     except Exception as error:
         return _fail(f"internal error: {type(error).__name__}: {error}\n{BUG_REPORT}", 1, debug)
+
+
+def _is_other_rank(arguments: list[str]) -> bool:
+    """Return whether rank 0 of the same MPI job reports what is wrong with the command line.
+
+    Launchers name the rank in the environment; MPI itself is not started yet.
+    """
+    at = "--at=mpi" in arguments or ("--at", "mpi") in zip(arguments, arguments[1:], strict=False)
+    names = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return at and any(os.environ.get(name, "0") != "0" for name in names)
 
 
 def _message(error: EinturnipError) -> str:

@@ -203,7 +203,7 @@ cluster = _all(
     click.option(
         "--at",
         metavar="CLUSTER",
-        help="Run on the workers of a Dask cluster: local:4, or its scheduler, tcp://host:8786. --memory bounds each.",
+        help="Run on several processes, each within --memory: local:4, a Dask scheduler (tcp://host:8786), or mpi.",
     ),
     click.option("--insecure", is_flag=True, help="Allow --at tcp:// to other machines, without encryption."),
 )

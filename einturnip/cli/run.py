@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,14 +84,12 @@ def command(
 
     outlive_reader()
     report_files = {"--report": report_file, "--trace": trace, "--record": record}
-    recording.require_places(report_files)
     if at is not None:
         several = len(programs) > 1 or steps is not None or bool(feeds) or checkpoint is not None
-        _require_single_run(
-            several,
-            budget["device"],
-            {"--record": record, "--replay": replay} | {"--trace": trace, "--analyze": analyze},
-        )
+        lacking = {"--record": record, "--replay": replay} | {"--trace": trace, "--analyze": analyze}
+        if _serves_another(at, several, budget["device"], lacking):
+            return
+    recording.require_places(report_files)
     if len(programs) > 1:
         from einturnip.cli.multi_program import ProgramOutcome, run_together
 
@@ -153,8 +152,8 @@ def command(
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 
-def _require_single_run(several: bool, device: str, given: dict[str, object]) -> None:
-    """Refuse options that runs on a cluster lack."""
+def _serves_another(at: str, several: bool, device: str, given: Mapping[str, object]) -> bool:
+    """Refuse options that runs on a cluster lack; serve rank 0 of an MPI job, if this is another rank."""
     for name, value in given.items():
         if value:
             raise click.UsageError(f"{name} cannot be combined with --at")
@@ -162,6 +161,11 @@ def _require_single_run(several: bool, device: str, given: dict[str, object]) ->
         raise click.UsageError("--at runs one program, once")
     if device not in ("auto", "cpu"):
         raise click.UsageError("--at runs on the CPUs of workers; leave out --device")
+    if at != "mpi":
+        return False
+    from einturnip.cluster.at import serve_rank
+
+    return serve_rank()
 
 
 def cluster_of(at: str | None, insecure: bool) -> AbstractContextManager[Cluster | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from einturnip.cluster.transport import Cluster
 from einturnip.core.errors import DeviceError
@@ -14,8 +15,12 @@ def named_cluster(at: str, insecure: bool) -> Iterator[Cluster]:
     """Context with the cluster that ``--at`` names.
 
     Raises:
-        DeviceError: Dask is not installed, or there is no such cluster. BindError: ``at`` names none.
+        DeviceError: Dask or MPI is not installed, or there is no such cluster. BindError: ``at`` names none.
     """
+    if at == "mpi":
+        with _ranks() as cluster:
+            yield cluster
+        return
     try:
         from einturnip.cluster.dask import DaskCluster
         from einturnip.sites.wires.dask_cluster import cluster_at
@@ -23,3 +28,31 @@ def named_cluster(at: str, insecure: bool) -> Iterator[Cluster]:
         raise DeviceError(f"--at needs Dask ({error}). help: pip install 'einturnip[dask]'") from error
     with cluster_at(at, insecure) as client:
         yield DaskCluster(client)
+
+
+def serve_rank() -> bool:
+    """Take part in the run of an MPI job's rank 0 until it has ended; False at rank 0.
+
+    Raises:
+        DeviceError: MPI is not installed.
+    """
+    with _mpi():
+        from einturnip.cluster.mpi_rank import serve_rank
+    return serve_rank()
+
+
+def _ranks() -> AbstractContextManager[Cluster]:
+    with _mpi():
+        from einturnip.cluster.mpi import ranks
+    return ranks()
+
+
+@contextmanager
+def _mpi() -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:  # mpi4py, or the library that it loads
+        raise DeviceError(
+            f"--at mpi needs MPI on {socket.gethostname()} ({error}). help: pip install 'einturnip[mpi]'; if the "
+            "machine has no MPI library of its own, also pip install mpich"
+        ) from error

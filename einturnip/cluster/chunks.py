@@ -1,4 +1,4 @@
-"""Chunks and blocks of a run at several sites: inputs in chunks that sites hold, outputs whose blocks stay there."""
+"""Inputs in chunks that sites hold, and outputs whose blocks stay there."""
 
 from __future__ import annotations
 

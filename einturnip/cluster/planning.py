@@ -12,6 +12,7 @@ from einturnip.cluster.chunks import extra_nbytes
 from einturnip.cluster.tensors import HeldTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import CapacityError
+from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.devices.cpu import CpuKind
@@ -151,7 +152,7 @@ class _Found(NamedTuple):
         return CapacityError(
             f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} ({worker.name}), "
             f"for the tiles of {node.name} (line {node.line}); the minimum is {format_size(needed)} "
-            f"(of which {format_size(worker.resident)} are Python, Dask and other libraries)",
+            f"(of which {format_size(worker.resident)} are Python and libraries)",
             needed,
         )
 
@@ -187,9 +188,10 @@ class _Search:
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
         parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))
-        extra = extra_nbytes(parts, planned.graph, self.sources, self.kept)
+        chunks = extra_nbytes(parts, planned.graph, self.sources, self.kept)
+        extra = tuple(n + w.plans * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
         each = zip(self.workers, parts, extra, strict=True)
-        needs = [required_nbytes(w.resident, p, self.sources) + nbytes for w, p, nbytes in each]
+        needs = [required_nbytes(_resident_nbytes(w), p, self.sources) + nbytes for w, p, nbytes in each]
         plan = SitesPlan(planned, self.workers, memory, parts, self.kept, extra)
         return _Found(plan, max(needs), needs.index(max(needs)))
 
@@ -223,6 +225,14 @@ class _Search:
         return best
 
 
+def _resident_nbytes(worker: Worker) -> int:
+    """Return the bytes of a worker before its part arrives; of this process, with the whole plan."""
+    if not worker.plans:
+        return worker.resident
+    trim_heap()
+    return resident_nbytes()
+
+
 def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]) -> int:
     """Return the peak memory of a worker that runs a part.
 
@@ -231,6 +241,12 @@ def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]
     size = size_of(part.graph.taskgraph, ops=len(part.graph))
     other = overhead_nbytes(resident, THREADS, size) + SITE_NBYTES
     return other + window_nbytes(part, sources) + part.graph.peak_nbytes
+
+
+def served_nbytes(parts: Sequence[SitePart]) -> int:
+    """Return the bytes that a coordinator takes for tiles of sites: one at a time, and its message."""
+    tables = [table for part in parts for table in (part.graph.read, part.graph.write)]
+    return 2 * max(int(table[table[:, 0] >= FILES, 2].max(initial=0)) for table in tables)
 
 
 def window_nbytes(part: SitePart, sources: Mapping[str, Source]) -> int:

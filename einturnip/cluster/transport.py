@@ -1,4 +1,4 @@
-"""What a run requires of the engine that connects its processes: Dask's workers, or the ranks of an MPI job."""
+"""Protocols of the engine that connects the processes of a run: Dask, or MPI."""
 
 from __future__ import annotations
 

@@ -9,5 +9,6 @@ process, ``simulate`` in virtual time. ``part`` takes one site out of the graph;
 process of its own.
 
 Reading order: ``types``, ``split``, ``wires.protocol``, ``site_run``, ``wires.local``, ``local_run``,
-``wires.simulated``, ``simulate``, ``part``, ``process_run``, ``wires.dask``, ``wires.dask_cluster``.
+``wires.simulated``, ``simulate``, ``part``, ``process_run``, ``wires.messages``,
+``wires.mpi``, ``wires.dask``, ``wires.dask_cluster``.
 """

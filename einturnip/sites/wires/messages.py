@@ -1,4 +1,4 @@
-"""What wires between processes have in common: the messages for a site, and the numbers of its transfers.
+"""Messages for a site and the numbers of its transfers, for all wires between processes.
 
 A message names a number of the whole plan; the site translates it to its own op.
 """
@@ -27,7 +27,10 @@ class PeerLost(RunError):
 
 
 class SiteMail:
-    """Messages for one run at one site, also before the run begins there. ``numbered``: ops by their number."""
+    """Messages for one run at one site, also before the run begins there.
+
+    ``numbered``: ops by their number.
+    """
 
     def __init__(self) -> None:
         self._early: list[Report] = []

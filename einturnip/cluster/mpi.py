@@ -1,0 +1,190 @@
+"""The ranks of an MPI job as sites of a run: rank 0 plans, coordinates, and is a site like the others."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from einturnip.cluster.chunks import ChunkPlaces, no_chunks
+from einturnip.cluster.mpi_rank import JobRank, Message, serve, this_rank
+from einturnip.cluster.transport import Blocks, Event
+from einturnip.cluster.workers import Worker, accepted
+from einturnip.core.errors import DeviceError, InternalError
+from einturnip.eingraph.types import EinGraph
+from einturnip.sites.part import SitePart
+from einturnip.sites.wires.mpi import Control, Tag, contiguous
+from einturnip.storage.chunks.chunk_grid import Index
+from einturnip.storage.types import Array, Source
+from einturnip.tuning.memory import END_SECONDS, JOIN_SECONDS
+
+
+class RankLines:
+    """The coordinator's connections to all ranks in one run; implements ``RunLines``."""
+
+    def __init__(self, rank: JobRank, tile: Callable[[int], Array], store: Callable[[int, Any], None]) -> None:
+        self._rank, self._tile, self._store = rank, tile, store
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self._settled, self._changed = set[int](), threading.Condition()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # One thread, so that one tile at a time is in memory.
+        self._server = threading.Thread(target=self._serve, name="einturnip-tiles", daemon=True)
+        self._server.start()
+        rank.states = self._said
+        rank.port.controls |= {
+            Control.WANTED: lambda source, number, nbytes: self._work.put(partial(self._send, source, number)),
+            Control.OFFER: lambda source, number, nbytes: self._work.put(partial(self._take, source, number, nbytes)),
+        }
+
+    def submit(self, parts: Callable[[int], bytes]) -> None:
+        """Send each site its part.
+
+        That of this rank comes last, when the encoded parts of others are no longer in memory.
+
+        Raises:
+            DeviceError: a rank does not answer.
+        """
+        for site in [*range(1, self._rank.port.size), 0]:
+            sent = threading.Event()
+            self._rank.port.send(site, Tag.PART, np.frombuffer(parts(site), np.uint8), sent.set)
+            if not sent.wait(JOIN_SECONDS):
+                raise DeviceError(f"rank {site} does not answer within {JOIN_SECONDS} s. Nothing was written")
+            self.events.put(("joined", site, {}))
+
+    def say(self, do: str) -> None:
+        """See RunLines."""
+        for site in range(self._rank.port.size):
+            self._rank.say(site, {"do": do})
+
+    def missing(self) -> list[int]:
+        """Return no site: if a rank is gone, the launcher ends all others."""
+        return []
+
+    def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> Blocks:
+        """See RunLines."""
+        raise InternalError("no output stays at ranks")
+
+    def close(self) -> None:
+        """Wait until no transfer uses the memory of a site, and let all sites free it.
+
+        If one does not answer, all ranks are ended when this process has reported its error.
+        """
+        self._work.put(None)
+        until = time.monotonic() + END_SECONDS
+        with self._changed:
+            settled = self._changed.wait_for(lambda: len(self._settled) == self._rank.port.size, END_SECONDS)
+        self._server.join(max(0.0, until - time.monotonic()))
+        if not settled or self._server.is_alive():
+            atexit.register(self._rank.port.abort)
+            return
+        self.say("close")
+
+    def _said(self, site: int, message: Message) -> None:
+        state = message.pop("state")
+        if state in ("done", "quiet"):
+            with self._changed:
+                self._settled.add(site)
+                self._changed.notify_all()
+        if state != "quiet":
+            self.events.put((state, site, message))
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _send(self, site: int, number: int) -> None:
+        sent = threading.Event()
+        try:
+            data = contiguous(self._tile(number))
+        except Exception as error:
+            self.events.put(("failed", site, {"kind": type(error).__name__, "text": str(error)}))
+            return
+        self._rank.port.send(site, Tag.TILE, data, sent.set)
+        sent.wait()
+
+    def _take(self, site: int, number: int, nbytes: int) -> None:
+        data, arrived = np.empty(nbytes, np.uint8), threading.Event()
+        self._rank.port.fetch(site, Tag.STORED, data, Control.GIVE, number, arrived.set)
+        arrived.wait()
+        try:
+            self._store(number, data)
+        except Exception as error:
+            self.events.put(("failed", site, {"kind": type(error).__name__, "text": str(error)}))
+            return
+        self._rank.port.control(site, Control.TAKEN, number)
+
+
+class MpiCluster:
+    """The ranks of this job, of which this process is rank 0; implements ``Cluster``."""
+
+    plans_within_memory = True
+
+    def __init__(self, rank: JobRank) -> None:
+        self._rank = rank
+
+    def workers(self) -> tuple[Worker, ...]:
+        """See Cluster."""
+        every, here = range(self._rank.port.size), self._rank.here
+        with self._rank.joined:
+            if not self._rank.joined.wait_for(lambda: len(here) == len(every), JOIN_SECONDS):
+                late = next(r for r in every if r not in here)
+                raise DeviceError(
+                    f"rank {late} has not begun within {JOIN_SECONDS} s. help: look at its node's messages"
+                )
+        return accepted({f"rank {r}": here[r] for r in every})
+
+    def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
+        """Do nothing: no input is in chunks that ranks hold."""
+
+    def chunk_places(
+        self,
+        parts: Sequence[SitePart],
+        graph: EinGraph,
+        sources: Mapping[str, Source],
+        addresses: Sequence[str],
+        first: int,
+    ) -> ChunkPlaces:
+        """See Cluster."""
+        return no_chunks(len(parts))
+
+    def begin(
+        self,
+        sites: Sequence[str],
+        parts: Callable[[int], bytes],
+        tile: Callable[[int], Array],
+        store: Callable[[int, Any], None],
+        site_of: Callable[[int], int],
+    ) -> RankLines:
+        """See Cluster."""
+        lines = RankLines(self._rank, tile, store)
+        try:
+            lines.submit(parts)
+        except BaseException:
+            lines.say("stop")
+            lines.close()
+            raise
+        return lines
+
+    def answers(self) -> bool:
+        """See Cluster."""
+        return True
+
+
+@contextmanager
+def ranks() -> Iterator[MpiCluster]:
+    """Context in which the other ranks take part in the runs of this one, rank 0."""
+    rank = this_rank()
+    cluster = MpiCluster(rank)
+    site = threading.Thread(target=serve, args=(rank,), name="einturnip-site", daemon=True)
+    site.start()
+    try:
+        yield cluster
+    finally:
+        rank.end()

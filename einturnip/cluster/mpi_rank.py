@@ -1,0 +1,236 @@
+"""A rank of an MPI job as a site: its connections, and the loop in which it takes part in runs."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from einturnip.cluster.site_task import describe, take_part
+from einturnip.core.errors import InternalError, Interrupted
+from einturnip.memgraph.views import OpViews
+from einturnip.planner.codec import PlanCodec
+from einturnip.sites.part import SitePart
+from einturnip.sites.wires.messages import Report, SiteMail
+from einturnip.sites.wires.mpi import Control, MpiPort, MpiWire, Tag, contiguous
+from einturnip.storage.types import Array
+from einturnip.tuning.memory import END_SECONDS
+
+_TEXTS = PlanCodec(())
+Message = dict[str, Any]
+
+
+class JobRank:
+    """This process in an MPI job.
+
+    ``orders``: the coordinator's messages; ``interrupt``: called when it stops a run. At rank 0, ``states``
+    receives what sites say in a run, and ``here`` has their descriptions.
+    """
+
+    def __init__(self) -> None:
+        self.here: dict[int, Message] = {}
+        self.joined = threading.Condition()
+        self._over = False
+        self.orders: SimpleQueue[Message] = SimpleQueue()
+        self.interrupt: Callable[[], None] = _nothing
+        self.states: Callable[[int, Message], None] = _ignored
+        self.port = MpiPort()
+        self.port.data |= {Tag.TEXT: self._text, Tag.PART: self._part}
+
+    def end(self) -> None:
+        """End all ranks, at rank 0; idempotent."""
+        if not self._over:
+            self._over = True
+            for other in range(self.port.size):
+                self.say(other, {"do": "end"})
+            if not self.port.close(END_SECONDS):
+                atexit.register(self.port.abort)
+
+    def say(self, rank: int, message: Message) -> None:
+        """Send a message."""
+        plain = {k: np.frombuffer(v, np.uint8) if isinstance(v, bytes) else v for k, v in message.items()}
+        self.port.send(rank, Tag.TEXT, np.frombuffer(b"".join(_TEXTS.to_bytes(plain)), np.uint8))
+
+    def _text(self, source: int) -> Callable[[Array], None]:
+        def arrived(data: Array) -> None:
+            message = _TEXTS.from_bytes(data.data)
+            if message.get("state") == "here":
+                with self.joined:
+                    self.here[source] = message
+                    self.joined.notify_all()
+            elif "state" in message:
+                self.states(source, message)
+            else:
+                if message["do"] == "stop":
+                    self.interrupt()
+                self.orders.put(message)
+
+        return arrived
+
+    def _part(self, source: int) -> Callable[[Array], None]:
+        return lambda data: self.orders.put({"do": "part", "data": data})
+
+
+def _nothing() -> None: ...
+
+
+def _ignored(source: int, message: Message) -> None: ...
+
+
+@cache
+def this_rank() -> JobRank:
+    """Return this process in its MPI job, which joins at the first call."""
+    return JobRank()
+
+
+def serve_rank() -> bool:
+    """Take part in the runs of rank 0 until it ends; False at rank 0, which begins them."""
+    rank = this_rank()
+    if rank.port.rank == 0:
+        atexit.register(rank.end)  # also if this process finds an error before it begins a run
+        return False
+    # A launcher sends signals to all ranks; rank 0 ends the others in order.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    serve(rank)
+    rank.port.close(END_SECONDS)
+    return True
+
+
+def serve(rank: JobRank) -> None:
+    """Take part in runs as a site until rank 0 ends the job."""
+    content = describe() | {"threads": 1, "limit": 0, "kind": "", "plans": rank.port.rank == 0}
+    rank.say(0, {"state": "here", **content})
+    while (message := rank.orders.get())["do"] != "end":
+        if message["do"] == "part":
+            take_part(RankEnd(rank, message))
+
+
+class RankEnd:
+    """A rank's connections in one run; implements ``SiteEnd``."""
+
+    def __init__(self, rank: JobRank, first: Message) -> None:
+        self._rank, self._port, self._first = rank, rank.port, deque([first])
+        self.site = rank.port.rank
+        self.stopped = threading.Event()
+        self.on_stop: Callable[[], None] = _nothing
+        self._mail = SiteMail()
+        self._wire: MpiWire | None = None
+        # Answers that threads of the run wait for; None is put there when the run is stopped.
+        self._tiles = deque[SimpleQueue[Array | None]]()
+        self._taken: dict[int, SimpleQueue[Array | None]] = {}
+        port = rank.port
+        port.controls |= {
+            Control.NOTICE: lambda source, number, nbytes: self._mail.noticed(number),
+            Control.ARRIVED: lambda source, number, nbytes: self._mail.acknowledged(number),
+            Control.GIVE: self._give,
+            Control.TAKEN: lambda source, number, nbytes: self._taken.pop(number).put(np.empty(0, np.uint8)),
+        }
+        port.data[Tag.TILE] = lambda source: self._tiles.popleft().put
+        port.values = self._mail.value
+        rank.interrupt = self._interrupted
+
+    def message(self) -> Message:
+        """See SiteEnd."""
+        found = self._first.popleft() if self._first else self._rank.orders.get()
+        if found["do"] == "end":
+            self._rank.orders.put(found)  # for ``serve``
+        if found["do"] in ("stop", "end"):
+            raise Interrupted("interrupted")
+        return found
+
+    def say(self, state: str, **content: Any) -> None:
+        """See SiteEnd."""
+        if state == "done":  # the arena is freed next
+            self._port.flush()
+        self._rank.say(0, {"state": state, **content})
+
+    def get(self, number: int) -> Any:
+        """See SiteEnd."""
+
+        def ask(answer: SimpleQueue[Array | None]) -> None:
+            self._tiles.append(answer)
+            self._port.control(0, Control.WANTED, number)
+
+        return self._asked(ask)
+
+    def offer(self, number: int) -> None:
+        """See SiteEnd."""
+        nbytes = self._mail.value(number).nbytes
+
+        def ask(answer: SimpleQueue[Array | None]) -> None:
+            self._taken[number] = answer
+            self._port.control(0, Control.OFFER, number, nbytes)
+
+        self._asked(ask)
+
+    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+        """Do nothing: ranks know each other, and hold no chunks of arrays."""
+
+    def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> MpiWire:
+        """See SiteEnd."""
+        self._wire = MpiWire(self._port, part, views, post)
+        return self._wire
+
+    def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
+        """See SiteEnd."""
+        self._mail.attach(post, value, numbered)
+
+    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
+        """See SiteEnd."""
+        raise InternalError("ranks hold no chunks of arrays")
+
+    def received_pieces(self) -> Mapping[int, int]:
+        """See SiteEnd."""
+        return {}
+
+    def is_ending(self) -> bool:
+        """See SiteEnd."""
+        return False
+
+    def settle(self) -> None:
+        """See SiteEnd."""
+        if self._wire is not None:
+            self._wire.settle()
+        self._rank.say(0, {"state": "quiet"})
+        while (message := self._rank.orders.get())["do"] != "close":
+            if message["do"] == "end":  # another rank does not answer, and all will be ended
+                self._rank.orders.put(message)
+                return
+        self._port.flush()
+
+    def close(self) -> None:
+        """See SiteEnd."""
+        self._mail.detach()
+        self._rank.interrupt = _nothing
+
+    def _asked(self, ask: Callable[[SimpleQueue[Array | None]], None]) -> Array:
+        answer: SimpleQueue[Array | None] = SimpleQueue()
+
+        def begin() -> None:  # in the port's thread, as ``_interrupted``
+            if self.stopped.is_set():
+                answer.put(None)
+            else:
+                ask(answer)
+
+        self._port.call(begin)
+        found = answer.get()
+        if found is None:
+            raise Interrupted("interrupted")
+        return found
+
+    def _give(self, source: int, number: int, nbytes: int) -> None:
+        self._port.send(source, Tag.STORED, contiguous(self._mail.value(number)))
+
+    def _interrupted(self) -> None:
+        self.stopped.set()
+        self.on_stop()
+        for answer in (*self._tiles, *self._taken.values()):
+            answer.put(None)
