@@ -207,7 +207,9 @@ def reading(found: DeviceAssignment, tensor: TensorAtoms) -> Bools:
         order = np.argsort(device, kind="stable")[np.count_nonzero(device < 0) :]
         if len(order):
             devices, first = np.unique(device[order], return_index=True)
-            reads[:, devices] |= np.logical_or.reduceat(needs[order], first, axis=0).T
+            one_each = len(devices) == len(order)
+            some = needs[order] if one_each else np.logical_or.reduceat(needs[order], first, axis=0)
+            reads[:, devices] |= some.T
     return reads
 
 

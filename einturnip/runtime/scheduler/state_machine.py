@@ -136,6 +136,7 @@ class SchedulerState:
         self.ready: dict[int, list[tuple[float, int]]] = {lane: [] for lane in self.free}
         self.blocked: dict[int, list[tuple[float, int]]] = {}  # by unit: ready ops that wait for its lock
         self.locked: set[int] = set()
+        self._changed = set(self.free)  # lanes with a slot or a ready op that they did not have at the last launch
         self.running: dict[int, int] = dict.fromkeys(self.free, 0)
         self.remaining = n
         self.events = array("i")  # op for a launch, ~op for an end, in order
@@ -162,6 +163,7 @@ class SchedulerState:
         lane = self.lane[op]
         self.free[lane] += 1
         self.running[lane] -= 1
+        self._changed.add(lane)
         if op in self.issued_ops:
             self.issued_ops.remove(op)
         else:
@@ -176,13 +178,14 @@ class SchedulerState:
             if unit in self.blocked:  # one op suffices: whichever op takes the lock releases the next blocked one
                 waiters = self.blocked[unit]
                 heappush(self.ready[lane], heappop(waiters))
+                self._changed.add(lane)
                 if not waiters:
                     del self.blocked[unit]
         waiting = self.waiting
         for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
             unmet = waiting[s] = waiting[s] - 1
             if not unmet:
-                heappush(self.ready[self.lane[s]], (self.rank[s], s))
+                self._make_ready(s)
 
     @property
     def done(self) -> bool:
@@ -197,11 +200,15 @@ class SchedulerState:
         return queues
 
     def _make_ready(self, op: int) -> None:
-        heappush(self.ready[self.lane[op]], (self.rank[op], op))
+        lane = self.lane[op]
+        heappush(self.ready[lane], (self.rank[op], op))
+        self._changed.add(lane)
 
     def _launch(self) -> list[int]:
         launches = []
-        for lane, heap in self.ready.items():
+        # Several devices have many lanes, and an op changes few of them.
+        for lane in sorted(self._changed):
+            heap = self.ready[lane]
             while heap and self.free[lane] > 0:
                 if self.by_rank is not None and heap[0][1] != self.by_rank[lane][-1]:
                     break
@@ -218,6 +225,7 @@ class SchedulerState:
                 self.free[lane] -= 1
                 self.running[lane] += 1
                 launches.append(op)
+        self._changed.clear()
         self.events.extend(launches)
         return launches
 
