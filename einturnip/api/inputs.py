@@ -19,6 +19,7 @@ from einturnip.lang.program import FileRef, InputDef, TypedProgram
 from einturnip.lang.source_text import program_name, program_text, universal
 from einturnip.storage.open import open_source
 from einturnip.storage.types import Array, Source, expanded_to
+from einturnip.storage.url import is_url
 
 
 def compile_path(path: Path) -> TypedProgram:
@@ -56,7 +57,7 @@ def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 def file_spec(reference: FileRef, folder: Path) -> str:
     """The path of a file that a program names relative to itself."""
-    path = str(folder / reference.path)
+    path = reference.path if is_url(reference.path) else str(folder / reference.path)
     return path if reference.key is None else f"{path}::{reference.key}"
 
 
@@ -109,7 +110,7 @@ def open_some(
 def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path, lenient: bool) -> Source | None:
     """Open the source of one input; None if there is nothing to open. See ``open_inputs``."""
     if isinstance(spec, FileRef):
-        if lenient and not os.path.exists(os.path.join(folder, spec.path)):
+        if lenient and not is_url(spec.path) and not os.path.exists(os.path.join(folder, spec.path)):
             return None
         spec = file_spec(spec, folder)
     elif isinstance(spec, os.PathLike):

@@ -31,6 +31,7 @@ from einturnip.sites.output_chunks import one_writer_chunks
 from einturnip.sites.part import SitePart, part_of
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
+from einturnip.storage.remote import library_nbytes
 from einturnip.storage.types import Source
 from einturnip.taskgraph.types import ValueKind
 from einturnip.tuning.memory import (
@@ -175,7 +176,8 @@ class _Search:
         self.kept = kept
         self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
         self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
-        self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0)) + SITE_NBYTES
+        self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
+        self.fixed += SITE_NBYTES + library_nbytes(source.name for source in self.sources.values())
 
     def at(self, arena: int, memory: int) -> _Found:
         """Return the plan in an arena.
@@ -240,6 +242,7 @@ def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]
     """
     size = size_of(part.graph.taskgraph, ops=len(part.graph))
     other = overhead_nbytes(resident, THREADS, size) + SITE_NBYTES
+    other += library_nbytes(source.name for source in sources.values())
     return other + window_nbytes(part, sources) + part.graph.peak_nbytes
 
 

@@ -18,8 +18,10 @@ from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.open import open_source
+from einturnip.storage.remote import remote_version
 from einturnip.storage.shared_outputs import attach, share
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
+from einturnip.storage.url import is_url
 
 Place = tuple[Any, ...]
 """Where a worker finds a tensor: plain values, the first of which names the kind."""
@@ -81,7 +83,8 @@ def _is_held(source: Source) -> bool:
         return False
     if isinstance(source, DaskSource):
         return source.place is None
-    return isinstance(source, ArraySource) or not os.path.exists(source.name.partition("::")[0])
+    path = source.name.partition("::")[0]
+    return isinstance(source, ArraySource) or not (is_url(path) or os.path.exists(path))
 
 
 def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:
@@ -96,13 +99,19 @@ def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Pl
                 found[node.name] = HELD
             elif not isinstance(source, DaskSource):  # see chunk_places
                 path, separator, key = source.name.partition("::")
-                path = os.path.abspath(path)
-                found[node.name] = ("file", path + separator + key, *_version(path))
+                path = path if is_url(path) else os.path.abspath(path)
+                found[node.name] = ("file", path + separator + key, *_version(path, node.name))
     return found
 
 
-def _version(path: str) -> tuple[int, int]:
-    """Return size and modification time of a file; of a folder, those of the file that describes it."""
+def _version(path: str, name: str) -> tuple[int, int]:
+    """Return size and modification time of a file; of a folder, those of the file that describes it.
+
+    Raises:
+        OSError: there is no such file. StoreError: a remote store does not answer.
+    """
+    if is_url(path):
+        return remote_version(path, f"input {name}")
     if os.path.isdir(path):
         marks = [os.path.join(path, name) for name in ("zarr.json", ".zarray", ".zgroup", "config.json")]
         path = next((mark for mark in marks if os.path.exists(mark)), path)
@@ -123,7 +132,7 @@ def open_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) ->
             path = spec.partition("::")[0]
             help_text = "help: put it where all workers can read it, under the same path"
             try:
-                found = _version(path)
+                found = _version(path, name)
             except OSError as error:
                 raise BindError(f"input {name}: it cannot read {path}: {error.strerror}. {help_text}") from None
             if found != tuple(version):

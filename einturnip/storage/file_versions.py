@@ -62,9 +62,19 @@ class ChunkVersions:
     """Versions of an array's chunk files, each recorded at its first read: 8 bytes per file."""
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], path: Callable[[tuple[int, ...]], str]
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        path: Callable[[tuple[int, ...]], str],
+        version_of: Callable[[str], Version] = version,
     ) -> None:
-        """``chunks``: elements of one file along each axis; ``path``: the file at a position of the grid."""
+        """Record nothing yet.
+
+        ``chunks``: elements of one file along each axis; ``path``: the file at a position of the grid; ``version_of``:
+        returns the version of a file, or raises OSError if there is none.
+        """
+        self._version_of = version_of
         self._name, self._chunks, self._path = name, chunks, path
         self._grid = grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
         self._digests = np.zeros(max(1, math.prod(grid)), np.int64)
@@ -101,7 +111,7 @@ class ChunkVersions:
 
     def _digest(self, chunk: tuple[int, ...]) -> int:
         try:
-            return hash(version(self._path(chunk))) or -1
+            return hash(self._version_of(self._path(chunk))) or -1
         except OSError:
             return _NO_FILE
 

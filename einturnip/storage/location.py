@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from einturnip.core.errors import BindError, StoreError
 from einturnip.storage import registry
 from einturnip.storage.io.small_files import open_regular
+from einturnip.storage.url import is_url, suffix_of
 
 if TYPE_CHECKING:
     from einturnip.storage.file_format import FileFormat
@@ -45,6 +46,8 @@ def file_format(path: str, role: str, writing: bool = False) -> FileFormat:
     Raises:
         BindError: no format has this suffix, or it is read-only.
     """
+    if is_url(path):
+        return _remote_format(path, role, writing)
     suffix = ending(path)
     found = registry.find(suffix)
     if writing and found is not None and not found.writable:
@@ -54,6 +57,22 @@ def file_format(path: str, role: str, writing: bool = False) -> FileFormat:
     if found is None:
         known = ", ".join(registry.suffixes())
         raise BindError(f"{role}: {path}: the ending {suffix!r} names no format that einturnip knows: {known}")
+    return found
+
+
+def _remote_format(url: str, role: str, writing: bool) -> FileFormat:
+    if writing:
+        # An object store has no rename, so a run that fails while it publishes would leave a part of a Zarr directory.
+        raise BindError(
+            f"{role}: {url}: outputs are written to files, which appear complete or not at all; a remote store cannot "
+            "promise that. help: name a file and upload it after the run"
+        )
+    found = registry.find_remote(suffix_of(url))
+    if found is None:
+        raise BindError(
+            f"{role}: {url}: of remote stores, {' and '.join(registry.remote_suffixes())} are read, and the ending is "
+            f"{suffix_of(url)!r}. help: copy it here, and name the file"
+        )
     return found
 
 

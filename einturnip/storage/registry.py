@@ -29,6 +29,19 @@ _BUILT_IN = {
     ".hdf5": ("hdf5", "HDF5"),
 }
 
+# the same, for objects in remote stores
+_REMOTE = {".npy": ("remote_files", "REMOTE_NPY"), ".zarr": ("remote_files", "REMOTE_ZARR")}
+
+
+@cache
+def find_remote(suffix: str) -> FileFormat | None:
+    """The format of objects in remote stores with this suffix; None if there is none."""
+    if suffix not in _REMOTE:
+        return None
+    module, attribute = _REMOTE[suffix]
+    found: FileFormat = getattr(import_module(f"einturnip.storage.formats.{module}"), attribute)
+    return found
+
 
 @cache
 def find(suffix: str) -> FileFormat | None:
@@ -45,6 +58,11 @@ def find(suffix: str) -> FileFormat | None:
         return found
     registered: FileFormat | None = load(GROUP, suffix.removeprefix("."), f"{suffix} files", StoreError)
     return registered
+
+
+def remote_suffixes() -> tuple[str, ...]:
+    """The suffixes of objects that are read from remote stores."""
+    return tuple(_REMOTE)
 
 
 def suffixes() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -29,6 +30,7 @@ from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.sites.test_local_run import INPUTS, SUMS
 from tests.sites.test_output_chunks import writers
+from tests.storage.web_server import serving
 
 pytestmark = pytest.mark.timeout(120)
 CHAIN = "input A : f64[n,k], B : f64[k,m], E : f64[m,l]\nD[i,j] = A[i,k] * B[k,j]\nC[i,j] = D[i,k] * E[k,j]\noutput C\n"
@@ -104,6 +106,20 @@ def test_all_workers_write_one_file(client: Any, tmp_path: Path, target: str) ->
     result = et.compile(CHAIN)(data=files, client=client, arena="3MiB", out={"C": str(tmp_path / target)})
     np.testing.assert_array_equal(np.asarray(result["C"]), data["A"] @ data["B"] @ data["E"])
     assert sorted(os.listdir(tmp_path)) == sorted([*(f"{name}.npy" for name in data), target])
+
+
+def test_workers_read_remote_stores_themselves(client: Any) -> None:
+    data = integers(300)
+    with serving() as server:
+        for name, array in data.items():
+            file = io.BytesIO()
+            np.save(file, array)
+            server.objects[f"/{name}.npy"] = file.getvalue()
+        urls = {name: f"{server.url}/{name}.npy" for name in data}
+        no_tile = mock.patch.object(coordinator._ClusterRun, "_tile", side_effect=AssertionError("it is read there"))
+        with no_tile:
+            result = et.compile(CHAIN)(data=urls, client=client, arena="2MiB")
+    np.testing.assert_array_equal(result["C"], data["A"] @ data["B"] @ data["E"])
 
 
 def test_workers_stay_within_their_memory(client: Any, tmp_path: Path) -> None:

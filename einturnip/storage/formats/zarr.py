@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from einturnip.storage.chunks.compression import DecodeError
 from einturnip.storage.chunks.decoder import ChunkDecoder, StoredChunk, new_memory
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.file_format import FileFormat
-from einturnip.storage.file_versions import ChunkVersions
+from einturnip.storage.file_versions import ChunkVersions, Version, version
 from einturnip.storage.formats.zarr_metadata import MARKS, ShardLayout, ZarrArray, node_kind, read_array
 from einturnip.storage.io.small_files import open_regular
 from einturnip.storage.io.transfer import read_full
@@ -89,9 +90,51 @@ def _array_source(folder: str, shown: str) -> ChunkedSource | ChunkFiles:
     plain = in_order and array.stored.isnative and not array.codecs and array.shard is None
     if plain and array.shape and 0 not in array.shape:
         return ChunkFiles(shown, array.shape, array.dtype, array.chunks, array.path, array.fill)
-    reader = _ChunkReader(array, shown)
+    return encoded_source(array, shown, _Files())
+
+
+class ChunkObjects(Protocol):
+    """Files of chunks, by the name that a directory gives them.
+
+    FileNotFoundError means that a chunk is absent; other errors end the run.
+    """
+
+    def version(self, file: str) -> Version:
+        """Return the version of a file."""
+        ...
+
+    def open(self, file: str, max_nbytes: int) -> tuple[int, os.stat_result]:
+        """Open a file, which the caller closes.
+
+        ``max_nbytes``: the maximum that it can contain if it has no shards.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what is kept of files."""
+        ...
+
+
+class _Files:
+    def version(self, file: str) -> Version:
+        return version(file)
+
+    def open(self, file: str, max_nbytes: int) -> tuple[int, os.stat_result]:
+        return open_regular(file)
+
+    def close(self) -> None: ...
+
+
+def encoded_source(
+    array: ZarrArray, shown: str, objects: ChunkObjects, copies: int = 0, role: str = ""
+) -> ChunkedSource:
+    """Return the source of an array whose chunks are decoded.
+
+    ``copies``: encoded chunks that ``objects`` keeps in memory. ``role``: precedes the name where it has changed.
+    """
+    reader = _ChunkReader(array, shown, objects, copies)
     files = array.chunks if array.shard is None else array.shard.shape
-    versions = ChunkVersions(shown, array.shape, files, array.path)
+    versions = ChunkVersions(f"{role}{shown}", array.shape, files, array.path, objects.version)
     return ChunkedSource(
         shown, array.shape, array.dtype, array.chunks, reader.read, reader.close, reader.held_nbytes, versions=versions
     )
@@ -100,14 +143,14 @@ def _array_source(folder: str, shown: str) -> ChunkedSource | ChunkFiles:
 class _ChunkReader:
     """Decodes the chunks of an array, each in a file of its own or in a shard."""
 
-    def __init__(self, array: ZarrArray, shown: str) -> None:
-        self._array, self._shown = array, shown
+    def __init__(self, array: ZarrArray, shown: str, objects: ChunkObjects, copies: int) -> None:
+        self._array, self._shown, self._objects = array, shown, objects
         try:
             self._decoder = ChunkDecoder(array.codecs, array.chunks, array.stored, array.order)
         except ValueError as error:
             raise StoreError(f"{shown}: is stored in a way that is not supported: {error}") from error
         self._index: tuple[tuple[str, int, int], Array] | None = None  # of the shard read last
-        self.held_nbytes = self._decoder.held_nbytes
+        self.held_nbytes = self._decoder.held_nbytes + copies * self._decoder.max_stored_nbytes
         if array.shard is not None:
             self.held_nbytes += 3 * _ENTRY_NBYTES * prod(self._per_shard(array.shard))
 
@@ -135,6 +178,7 @@ class _ChunkReader:
     def close(self) -> None:
         """Close the files of chunks that are read in part."""
         self._decoder.close()
+        self._objects.close()
 
     @contextmanager
     def _stored(self, chunk: tuple[int, ...]) -> Iterator[StoredChunk | None]:
@@ -144,7 +188,7 @@ class _ChunkReader:
         place = tuple(c // n for c, n in zip(chunk, per, strict=True)) if shard is not None else chunk
         file = self._array.path(place)
         try:
-            fd, status = open_regular(file)
+            fd, status = self._objects.open(file, self._decoder.max_stored_nbytes)
         except FileNotFoundError:
             yield None
             return
