@@ -28,7 +28,7 @@ _WEIGHTS = {
     "first_min": (10, 10),
     "log_add": (64, 80),
 }
-_FREE = frozenset({"input", "number"})
+_FREE = frozenset({"input", "guarded", "number"})
 
 
 def native_work(spec: KernelSpec, extents: Sequence[int]) -> KernelWork:

@@ -246,12 +246,12 @@ define void @kernel(ptr noalias readonly %args) #0 {
   686 add, 243 br, 54 call, 100 fadd, 100 fmul, 192 getelementptr, 34 icmp, 80 insertelement, 3 inttoptr, 142 load, 632 mul, 181 phi, 1 ret, 1 select, 80 shufflevector, 25 store, 8 sub, 7 urem
 
 ; Fv, full, KernelSpec
-; sha256 fc57b0094637687e81dcb23f384112c444010e5c787e821349297485b38c88dc
+; sha256 a9f53f21caa47ae016c47629e0203fee93bc3b8ab1e0528f061aa83dae1e570f
 define void @kernel(ptr noalias readonly %args) #0 {
   94 add, 69 br, 13 call, 20 fadd, 20 fmul, 56 getelementptr, 27 icmp, 19 insertelement, 3 inttoptr, 42 load, 81 mul, 63 phi, 1 ret, 1 sdiv, 2 select, 19 shufflevector, 5 store, 4 sub, 3 urem
 
 ; Fv, accumulate, KernelSpec
-; sha256 9817ce1bda49bcfbde7cbf64cf5ee7b02ae081d7fb340ef160b9610e6fe05033
+; sha256 d991cae98dd7a97fe71d8b9ee484a263b89bed247a557f8f07ae7bc1a871d781
 define void @kernel(ptr noalias readonly %args) #0 {
   110 add, 99 br, 18 call, 30 fadd, 20 fmul, 67 getelementptr, 27 icmp, 24 insertelement, 3 inttoptr, 53 load, 101 mul, 73 phi, 1 ret, 1 sdiv, 2 select, 24 shufflevector, 5 store, 4 sub, 3 urem
 
@@ -347,12 +347,12 @@ declare void @llvm.masked.store.v8f64.p0(<8 x double>, ptr, i32, <8 x i1>)
 !0 = !{i32 1}
 
 ; Fo, full, KernelSpec
-; sha256 6a020fc4143e56d01356da44c466e90e9909305d3ab1f4535d38307d7f7bf5d7
+; sha256 7a70114506d9a25605c53ac363d23b026089a2cefffe42875fe5db7f0acae962
 define void @kernel(ptr noalias readonly %args) #0 {
   94 add, 69 br, 13 call, 20 fadd, 20 fmul, 56 getelementptr, 27 icmp, 19 insertelement, 3 inttoptr, 42 load, 81 mul, 63 phi, 1 ret, 1 sdiv, 2 select, 19 shufflevector, 5 store, 4 sub, 3 urem
 
 ; Fo, accumulate, KernelSpec
-; sha256 95dffc6b9b215f0111df7aafa8ed676ec44b2860a00953d0f77f1ed10687fc03
+; sha256 c16c3a5af22c8e6d6c281099ed9953dc6dfcb1eaba44578d0e8017dad99b18d1
 define void @kernel(ptr noalias readonly %args) #0 {
   110 add, 99 br, 18 call, 30 fadd, 20 fmul, 67 getelementptr, 27 icmp, 24 insertelement, 3 inttoptr, 53 load, 101 mul, 73 phi, 1 ret, 1 sdiv, 2 select, 24 shufflevector, 5 store, 4 sub, 3 urem
 
@@ -488,12 +488,12 @@ define void @kernel(ptr noalias readonly %args) #0 {
   662 add, 219 br, 54 call, 100 fadd, 50 fmul, 187 getelementptr, 26 icmp, 80 insertelement, 3 inttoptr, 137 load, 616 mul, 123 phi, 1 ret, 1 select, 80 shufflevector, 25 store, 8 sub, 7 urem
 
 ; ringed, full, KernelSpec
-; sha256 147a8cdfdce510460a1401270a98560163ee9246a81b451b72485fc858fc06d0
+; sha256 0b996e57465f0e36a6f1d20609857e7a6a3b7467a694781c7c3e3aaed170bf61
 define void @kernel(ptr noalias readonly %args) #0 {
   63 add, 18 br, 13 call, 10 fadd, 4 fsub, 79 getelementptr, 10 icmp, 21 insertelement, 9 inttoptr, 69 load, 81 mul, 6 phi, 1 ret, 1 sdiv, 2 select, 21 shufflevector, 1 store, 2 sub, 1 urem
 
 ; residual, full, KernelSpec
-; sha256 a8458df495873bb77ec81ffecce1d33eb6c021f3a40beb10410e34c20fd89c44
+; sha256 5a04b975776ead1369803f4032e006261a29094a8a7a3853a776d6217f5ee812
 define void @kernel(ptr noalias readonly %args) #0 {
   69 add, 18 br, 12 call, 12 fadd, 4 fsub, 82 getelementptr, 10 icmp, 16 insertelement, 10 inttoptr, 76 load, 85 mul, 6 phi, 1 ret, 1 sdiv, 2 select, 16 shufflevector, 1 store, 2 sub, 1 urem
 
@@ -829,14 +829,14 @@ b80:
   %v99 = mul nsw i64 %v74, %v39
   %v100 = add nsw i64 %v98, %v99
   %v101 = getelementptr i8, ptr %v31, i64 %v100
-  %v102 = insertelement <8 x i64> poison, i64 %v35, i64 0
-  %v103 = shufflevector <8 x i64> %v102, <8 x i64> poison, <8 x i32> zeroinitializer
-  %v104 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v103
-  %v105 = getelementptr i8, ptr %v101, <8 x i64> %v104
-  %v106 = load double, ptr %v101, align 1
-  %v107 = insertelement <8 x double> poison, double %v106, i64 0
-  %v108 = shufflevector <8 x double> %v107, <8 x double> poison, <8 x i32> zeroinitializer
-  %v109 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v105, i32 1, <8 x i1> <i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1>, <8 x double> %v108)
+  %v102 = load double, ptr %v101, align 1
+  %v103 = insertelement <8 x double> poison, double %v102, i64 0
+  %v104 = shufflevector <8 x double> %v103, <8 x double> poison, <8 x i32> zeroinitializer
+  %v105 = insertelement <8 x i64> poison, i64 %v35, i64 0
+  %v106 = shufflevector <8 x i64> %v105, <8 x i64> poison, <8 x i32> zeroinitializer
+  %v107 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v106
+  %v108 = getelementptr i8, ptr %v101, <8 x i64> %v107
+  %v109 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v108, i32 1, <8 x i1> <i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1>, <8 x double> %v104)
   %v110 = fmul contract <8 x double> %v93, %v109
   %v111 = fadd contract <8 x double> %v83, %v110
   %v112 = add nsw i64 %v82, 8
@@ -873,14 +873,14 @@ b114:
   %v140 = mul nsw i64 %v74, %v39
   %v141 = add nsw i64 %v139, %v140
   %v142 = getelementptr i8, ptr %v31, i64 %v141
-  %v143 = insertelement <8 x i64> poison, i64 %v35, i64 0
-  %v144 = shufflevector <8 x i64> %v143, <8 x i64> poison, <8 x i32> zeroinitializer
-  %v145 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v144
-  %v146 = getelementptr i8, ptr %v142, <8 x i64> %v145
-  %v147 = load double, ptr %v142, align 1
-  %v148 = insertelement <8 x double> poison, double %v147, i64 0
-  %v149 = shufflevector <8 x double> %v148, <8 x double> poison, <8 x i32> zeroinitializer
-  %v150 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v146, i32 1, <8 x i1> %v122, <8 x double> %v149)
+  %v143 = load double, ptr %v142, align 1
+  %v144 = insertelement <8 x double> poison, double %v143, i64 0
+  %v145 = shufflevector <8 x double> %v144, <8 x double> poison, <8 x i32> zeroinitializer
+  %v146 = insertelement <8 x i64> poison, i64 %v35, i64 0
+  %v147 = shufflevector <8 x i64> %v146, <8 x i64> poison, <8 x i32> zeroinitializer
+  %v148 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v147
+  %v149 = getelementptr i8, ptr %v142, <8 x i64> %v148
+  %v150 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v149, i32 1, <8 x i1> %v122, <8 x double> %v145)
   %v151 = fmul contract <8 x double> %v134, %v150
   %v152 = fadd contract <8 x double> %v117, %v151
   %v153 = select <8 x i1> %v122, <8 x double> %v152, <8 x double> %v117
@@ -1026,14 +1026,14 @@ b82:
   %v101 = mul nsw i64 %v76, %v41
   %v102 = add nsw i64 %v100, %v101
   %v103 = getelementptr i8, ptr %v33, i64 %v102
-  %v104 = insertelement <8 x i64> poison, i64 %v37, i64 0
-  %v105 = shufflevector <8 x i64> %v104, <8 x i64> poison, <8 x i32> zeroinitializer
-  %v106 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v105
-  %v107 = getelementptr i8, ptr %v103, <8 x i64> %v106
-  %v108 = load double, ptr %v103, align 1
-  %v109 = insertelement <8 x double> poison, double %v108, i64 0
-  %v110 = shufflevector <8 x double> %v109, <8 x double> poison, <8 x i32> zeroinitializer
-  %v111 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v107, i32 1, <8 x i1> <i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1>, <8 x double> %v110)
+  %v104 = load double, ptr %v103, align 1
+  %v105 = insertelement <8 x double> poison, double %v104, i64 0
+  %v106 = shufflevector <8 x double> %v105, <8 x double> poison, <8 x i32> zeroinitializer
+  %v107 = insertelement <8 x i64> poison, i64 %v37, i64 0
+  %v108 = shufflevector <8 x i64> %v107, <8 x i64> poison, <8 x i32> zeroinitializer
+  %v109 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v108
+  %v110 = getelementptr i8, ptr %v103, <8 x i64> %v109
+  %v111 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v110, i32 1, <8 x i1> <i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1, i1 1>, <8 x double> %v106)
   %v112 = fmul contract <8 x double> %v95, %v111
   %v113 = fadd contract <8 x double> %v85, %v112
   %v114 = add nsw i64 %v84, 8
@@ -1070,14 +1070,14 @@ b116:
   %v142 = mul nsw i64 %v76, %v41
   %v143 = add nsw i64 %v141, %v142
   %v144 = getelementptr i8, ptr %v33, i64 %v143
-  %v145 = insertelement <8 x i64> poison, i64 %v37, i64 0
-  %v146 = shufflevector <8 x i64> %v145, <8 x i64> poison, <8 x i32> zeroinitializer
-  %v147 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v146
-  %v148 = getelementptr i8, ptr %v144, <8 x i64> %v147
-  %v149 = load double, ptr %v144, align 1
-  %v150 = insertelement <8 x double> poison, double %v149, i64 0
-  %v151 = shufflevector <8 x double> %v150, <8 x double> poison, <8 x i32> zeroinitializer
-  %v152 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v148, i32 1, <8 x i1> %v124, <8 x double> %v151)
+  %v145 = load double, ptr %v144, align 1
+  %v146 = insertelement <8 x double> poison, double %v145, i64 0
+  %v147 = shufflevector <8 x double> %v146, <8 x double> poison, <8 x i32> zeroinitializer
+  %v148 = insertelement <8 x i64> poison, i64 %v37, i64 0
+  %v149 = shufflevector <8 x i64> %v148, <8 x i64> poison, <8 x i32> zeroinitializer
+  %v150 = mul <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %v149
+  %v151 = getelementptr i8, ptr %v144, <8 x i64> %v150
+  %v152 = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> %v151, i32 1, <8 x i1> %v124, <8 x double> %v147)
   %v153 = fmul contract <8 x double> %v136, %v152
   %v154 = fadd contract <8 x double> %v119, %v153
   %v155 = select <8 x i1> %v124, <8 x double> %v154, <8 x double> %v119

@@ -1,5 +1,5 @@
 ; M.map, full, KernelSpec
-; sha256 e766725f002c28b7f1350a0758f9a41fe35329c1eb292c4e9fdfac14a9773937
+; sha256 95dfddad64eff924e5cbef0ac6257983e05e38f44c96614e6b49ac69be3bce45
 define void @kernel(ptr noalias readonly %args) #0 {
   112 add, 24 br, 19 call, 18 fmul, 84 getelementptr, 12 icmp, 39 insertelement, 3 inttoptr, 54 load, 133 mul, 8 phi, 1 ret, 1 sdiv, 2 select, 63 shufflevector, 9 store, 4 sub, 3 urem
 

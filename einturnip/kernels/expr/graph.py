@@ -40,10 +40,10 @@ class StatefulOperation(Hashable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveNode:
-    """One primitive: input, iota, number, select, check, fetch, or an op of ``primitives.operation``.
+    """One primitive: input, guarded, iota, number, select, check, fetch, or a ``primitives.operation``.
 
-    ``payload``: the register of an input, the label of an iota, the bytes of a number, the operation of a check or
-    fetch.
+    A guarded input's argument is its fill. ``payload``: the register of an input, the label of an iota, the bytes of a
+    number, the operation of a check or fetch.
     """
 
     op: str
@@ -73,6 +73,11 @@ class PrimitiveGraph:
     def input(self, register: int, dtype: DType, labels: Iterable[int]) -> int:
         """Add the value of a register."""
         return self._add(PrimitiveNode("input", (), dtype, frozenset(labels), register))
+
+    def guarded(self, register: int, dtype: DType, labels: Iterable[int], fill: int) -> int:
+        """Add the value of a register where its index is within its axes, elsewhere a node's."""
+        read = self.nodes[fill].labels | frozenset(labels)
+        return self._add(PrimitiveNode("guarded", (fill,), dtype, read, register))
 
     def iota(self, label: int) -> int:
         """Add the index of a label, as i64."""
@@ -123,7 +128,7 @@ class PrimitiveGraph:
     def data_free(self, node: int) -> bool:
         """Return True if a node depends on labels and numbers alone, so that equal values form long runs."""
         n = self.nodes[node]
-        return n.op != "input" and all(map(self.data_free, n.arguments))
+        return n.op not in ("input", "guarded") and all(map(self.data_free, n.arguments))
 
 
 def number(value: complex, dtype: DType) -> np.ndarray[Any, np.dtype[Any]]:

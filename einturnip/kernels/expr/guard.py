@@ -13,16 +13,16 @@ Interval: TypeAlias = tuple[int, int]
 _LEAST, _MOST = -(1 << 62), 1 << 62
 
 
-def guarded(einsum: Einsum, expr: Scalar) -> tuple[int, ScalarConst] | None:
-    """Return the operand of a guarded read and its fill value; None for any other expression.
+def guarded(einsum: Einsum, expr: Scalar) -> tuple[int, Scalar] | None:
+    """Return the operand of a guarded read and its fill; None for any other expression.
 
-    The fill value replaces the operand exactly where one of its indices is clamped.
+    The fill replaces the operand exactly where one of its indices is clamped.
     """
     tests: list[Scalar] = []
-    fill: ScalarConst | None = None
+    fill: Scalar | None = None
     while isinstance(expr, ScalarCall) and expr.op == "where":
         test, expr, other = expr.arguments
-        if not isinstance(other, ScalarConst) or (fill is not None and repr(fill) != repr(other)):  # 0.0 == -0.0
+        if fill is not None and repr(fill) != repr(other):  # 0.0 == -0.0
             return None
         fill = other
         tests.append(test)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,7 +41,7 @@ class MachineCodeKernel(MachineCode):
         words, spec, n = self._words(arguments), self.spec, self.spec.n_labels
         if words is None:
             return self.fallback.prepare(arguments)
-        tensors = range(2 * n + 1, len(words), n + 1)
+        tensors = range(2 * n + 1, len(words) - len(spec.guards), n + 1)
         call = KernelCall(self.function, words, tensors, partial(self._compared, arguments) if spec.compares else None)
         if spec.mode == "full" and n:
             call.divide = partial(self._divided, words, tensors)
@@ -89,7 +89,22 @@ class MachineCodeKernel(MachineCode):
                 return None
             found.append(address_of(tensor) + first_offset(access, tensor.strides, extents))
             found.extend([steps.get(p, 0) for p in range(n)])
+        if spec.guards:
+            self._move_to_origin(found, operands, origins)
         return found
+
+    def _move_to_origin(self, words: array[int], operands: Sequence[Array], origins: Sequence[int]) -> None:
+        """Move addresses of guarded operands to the tile's first point, and append sizes of guarded axes.
+
+        The address may be outside the array, which begins where the first index is clamped.
+        """
+        n, box = self.spec.n_labels, [(a, a + extent) for a, extent in zip(origins, self.extents, strict=True)]
+        for slot, axis, index in self.spec.guards:
+            size = self.spec.einsum.operand_shape(slot)[axis]
+            begin, _ = replace(index, clamped=False).interval(box, size)
+            outside = begin - index.interval(box, size)[0]
+            words[2 * n + 1 + slot * (n + 1)] += outside * operands[slot].strides[axis]
+            words.append(size)
 
     def _along(self, slot: int) -> int:
         """Return the label along which an array is loaded or stored in vectors."""

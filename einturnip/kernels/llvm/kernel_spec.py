@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from einturnip.ir.dtypes import F32, I64, DType
-from einturnip.ir.einsum import Access, Einsum, labels_read
+from einturnip.ir.einsum import Access, Einsum, Index, labels_read
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.fold import finalized, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
@@ -85,6 +85,13 @@ class KernelSpec:
         """Types of the tensors that are written."""
         return self.einsum.state_dtypes if self.mode == "accumulate" else (self.einsum.dtype,)
 
+    @cached_property
+    def guards(self) -> tuple[tuple[int, int, Index], ...]:
+        """The guarded axes of operands: slot, axis, and the index, which may be outside the axis."""
+        read = enumerate(self.einsum.accesses if self.mode != "finalize" else ())
+        axes = [(slot, axis, p) for slot, access in read for axis, p in enumerate(access)]
+        return tuple([(slot, axis, p) for slot, axis, p in axes if isinstance(p, Index) and p.clamped])
+
     @property
     def folding(self) -> bool:
         """Whether values are aggregated."""
@@ -123,7 +130,7 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     aggregation = einsum.aggregation
     if mode == "combine" or (mode == "finalize" and aggregation is None):
         return None
-    if einsum.keys or not all(map(is_affine, einsum.accesses)):
+    if einsum.keys or not all(map(_is_strided_where_inside, einsum.accesses)):
         return None
     if aggregation is not None and aggregation.combine not in _COMBINES:
         return None
@@ -216,21 +223,34 @@ def _blocks_of_sums(
     return tuple(block_sizes([-(-einsum.bounds[p] // lanes.get(p, 1)) for p in labels]))
 
 
+def _is_strided_where_inside(access: Access) -> bool:
+    """Return whether an access is affine at all points where no index is clamped."""
+    return is_affine(tuple([replace(p, clamped=False) if isinstance(p, Index) else p for p in access]))
+
+
 class _Leaves:
-    """Leaves of a join's graph: operands are inputs numbered by slot."""
+    """Leaves of a join's graph: operands are inputs numbered by slot.
+
+    ``unguarded``: whether a clamped index is read without a guard, so that the end of its axis is repeated.
+    """
 
     def __init__(self, graph: PrimitiveGraph, einsum: Einsum) -> None:
-        self.graph, self.einsum, self.guards = graph, einsum, False
+        self.graph, self.einsum, self.unguarded = graph, einsum, False
 
     def operand(self, slot: int) -> int:
+        self.unguarded = self.unguarded or not is_affine(self.einsum.accesses[slot])
         return self.graph.input(slot, self.einsum.dtypes[slot], labels_read(self.einsum.accesses[slot]))
 
     def label(self, position: int) -> int:
         return self.graph.iota(position)
 
     def guarded(self, expr: Scalar) -> int | None:
-        self.guards = self.guards or guarded(self.einsum, expr) is not None
-        return None
+        found = guarded(self.einsum, expr)
+        if found is None:
+            return None
+        slot, fill = found
+        node, read = lower(self.graph, fill, self), labels_read(self.einsum.accesses[slot])
+        return self.graph.guarded(slot, self.einsum.dtypes[slot], read, node)
 
 
 def _join(einsum: Einsum, mode: Mode) -> tuple[PrimitiveGraph | None, int]:
@@ -240,7 +260,7 @@ def _join(einsum: Einsum, mode: Mode) -> tuple[PrimitiveGraph | None, int]:
         return graph, finalized(graph, einsum, [graph.input(i, d, out) for i, d in enumerate(einsum.state_dtypes)])
     leaves = _Leaves(graph, einsum)
     root = lower(graph, einsum.join, leaves)
-    if leaves.guards:
+    if leaves.unguarded:
         return None, 0
     return graph, graph.convert(root, value_type(einsum.aggregation)) if einsum.aggregation is not None else root
 

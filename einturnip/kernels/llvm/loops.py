@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from einturnip.kernels.llvm.folds import State, VectorFold
+from einturnip.kernels.llvm.guarded_loads import GuardedLoads
 from einturnip.kernels.llvm.ir import IrValue
 from einturnip.kernels.llvm.memory import Coordinate, Place
-from einturnip.kernels.llvm.values import NodeValues
 
 STRIP_NBYTES = 16 << 10  # of a row of partial sums, which stays in the first-level cache
 _STRIP = 128  # rows of a result over which adjacent vectors are stored, where operands are transposed
+_EDGE = -1  # the number of an edge, in place of a label: 0 before the interior, 1 after it
 _ZERO, _TRUE = IrValue("0", "i64", 0), IrValue("true", "i1", 0)
 
 
-class OutputLoops(NodeValues):
+class OutputLoops(GuardedLoads):
     """The loops around a register tile, which ``_tile`` writes.
 
-    ``order``: nodes, arguments first. ``within``: by label, the range of the current strip. ``first``: whether a tile
+    ``order``: nodes, arguments first. ``first``: whether a tile
     initialises its outputs, else it is combined with them. ``partial``: rows of partial results of a sweep, the
     innermost level's first. ``merged``: the row that tiles combine with their outputs instead of folding operands.
     """
 
     order: list[int]
-    within: dict[int, tuple[IrValue, IrValue]]
     first: IrValue
     partial: list[Place]
     merged: Place | None
@@ -63,8 +63,44 @@ class OutputLoops(NodeValues):
 
         self._each(label, _STRIP, IrValue("0", "i64", 0), self.code.integer("mul", strips, _STRIP), strip, moving)
 
-    def _tiles(self, labels: Sequence[int]) -> None:
-        """Loop over full register tiles along each label, then over the remaining points one at a time."""
+    def _all_tiles(self, labels: Sequence[int]) -> None:
+        """Write the loops over register tiles, those whose reads are all inside apart from those at the edges."""
+        if labels or not self.spec.guards:
+            self._tiles(labels, bool(self.spec.guards))
+            return
+        known = dict(self.known)
+
+        def tile(are_inside: bool) -> None:
+            self.known, self.are_inside = dict(known), are_inside
+            self._tile()
+
+        self.code.either(self._is_inside(), lambda: tile(True), lambda: tile(False))
+        self.known, self.are_inside = known, False
+
+    def _split(
+        self, label: int, size: int, span: tuple[IrValue, IrValue], inside: Callable[[], None], moving: Sequence[int]
+    ) -> None:
+        """Write the loops over full steps along a label: before and after its interior, then in it."""
+        (begin, end), (first, last) = span, self._interior(label, size, span)
+
+        def edge() -> None:
+            is_before = self.code.compare("icmp eq", self.at[_EDGE], _ZERO)
+            start, stop = self.code.select(is_before, begin, last), self.code.select(is_before, first, end)
+            self._each(label, size, start, stop, inside, moving)
+
+        def interior() -> None:
+            self.are_inside = True
+            inside()
+            self.are_inside = False
+
+        self._loop(_EDGE, 1, _ZERO, IrValue("2", "i64", 0), edge)
+        self._each(label, size, first, last, interior, moving)
+
+    def _tiles(self, labels: Sequence[int], splits: bool = False) -> None:
+        """Loop over full register tiles along each label, then over the remaining points one at a time.
+
+        ``splits``: the outermost loop is split into the edges and the interior of guarded reads.
+        """
         if not labels:
             self._tile()
             return
@@ -78,7 +114,10 @@ class OutputLoops(NodeValues):
         def inside() -> None:
             self._tiles(labels[:-1])
 
-        self._each(label, size, begin, whole, inside, labels)
+        if splits:
+            self._split(label, size, (begin, whole), inside, labels)
+        else:
+            self._each(label, size, begin, whole, inside, labels)
         if size == 1:
             return
         self.counts[label] = 1
@@ -196,7 +235,7 @@ class OutputLoops(NodeValues):
                 self._sweep(labels[1:], begins, places)
                 return
             self.outs, self.first = [places[-1]], begins
-            self._tiles([self.vector])
+            self._all_tiles([self.vector])
 
         self._each(label, size, begin, whole, inside, (*labels, self.vector))
         if size > 1:

@@ -58,6 +58,10 @@ class TileMemory:
             total = moved if total is None else self.code.integer("add nsw", total, moved)
         return base if total is None else self.code.pointer(base, total)
 
+    def _labels_read(self, node: int) -> frozenset[int]:
+        """Return the labels that an input's address depends on."""
+        return self.graph[node].labels
+
     def _operand(self, slot: int, dtype: DType, labels: frozenset[int], coordinate: dict[int, int]) -> IrValue:
         address = self._address(self.operands[slot], labels, coordinate)
         return self._load(address, dtype, self.width if self.vector in labels else 0)
@@ -66,11 +70,12 @@ class TileMemory:
         """Load an operand that is contiguous along the tile's other label; full blocks are transposed."""
         n, code, width = self.graph[node], self.code, self.width
         across = self.spec.tile[0][0]
-        address = self._address(self.operands[slot], n.labels, coordinate)
+        labels = self._labels_read(node)
+        address = self._address(self.operands[slot], labels, coordinate)
         step = self.operands[slot][1][self.vector]
         if self.counts[across] < width or self.mask is not None:
             return self._gathered(address, step, n.dtype)
-        first = self._address(self.operands[slot], n.labels, {**coordinate, across: 0})
+        first = self._address(self.operands[slot], labels, {**coordinate, across: 0})
         rows = [self._load(code.pointer(first, code.integer("mul", step, k)), n.dtype, width) for k in range(width)]
         for k, column in enumerate(code.transposed(rows)):
             place = {**coordinate, across: k}
@@ -79,13 +84,27 @@ class TileMemory:
 
     def _gathered(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
         """Load a vector of elements that are ``step`` bytes apart."""
-        code, width, kind_in_memory = self.code, self.width, _memory_type(dtype)
-        places = self._places_at(address, step)
-        mask = self.mask or code.constant(1, "i1", width)
-        one = code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
-        name = f"llvm.masked.gather.v{width}{_short(kind_in_memory)}.v{width}p0"
-        value = code.call(name, [places, IrValue("1", "i32", 0), mask, code.splat(one, width)], kind_in_memory, width)
-        return self._to_register(value, dtype)
+        mask = self.mask or self.code.constant(1, "i1", self.width)
+        return self._to_register(self._chosen(address, step, mask, self._repeated(address, dtype), dtype), dtype)
+
+    def _repeated(self, address: IrValue, dtype: DType) -> IrValue:
+        """Return an element in memory as a vector: lanes past the end repeat a valid element."""
+        kind_in_memory = memory_type(dtype)
+        scalar = self.code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
+        return self.code.splat(scalar, self.width)
+
+    def _chosen(self, address: IrValue, step: IrValue | None, mask: IrValue, passed: IrValue, dtype: DType) -> IrValue:
+        """Load the lanes of a mask; the others keep the value ``passed``. All of it is as in memory.
+
+        ``step``: bytes between elements that are not contiguous.
+        """
+        kind_in_memory, width = memory_type(dtype), self.width
+        kind = f"v{width}{_short(kind_in_memory)}"
+        if step is None:
+            name, at = f"llvm.masked.load.{kind}.p0", address
+        else:
+            name, at = f"llvm.masked.gather.{kind}.v{width}p0", self._places_at(address, step)
+        return self.code.call(name, [at, IrValue("1", "i32", 0), mask, passed], kind_in_memory, width)
 
     def _places_at(self, address: IrValue, step: IrValue) -> IrValue:
         """Return the addresses of a vector of elements that are ``step`` bytes apart."""
@@ -94,14 +113,10 @@ class TileMemory:
         return code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
 
     def _load(self, address: IrValue, dtype: DType, width: int) -> IrValue:
-        kind_in_memory = _memory_type(dtype)
+        kind_in_memory = memory_type(dtype)
         one = IrValue("", kind_in_memory, width)
         if width and self.mask is not None:
-            scalar = self.code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
-            passed = self.code.splat(scalar, width)  # lanes past the end repeat a valid element
-            name = f"llvm.masked.load.v{width}{_short(kind_in_memory)}.p0"
-            arguments = [address, IrValue("1", "i32", 0), self.mask, passed]
-            value = self.code.call(name, arguments, kind_in_memory, width)
+            value = self._chosen(address, None, self.mask, self._repeated(address, dtype), dtype)
         else:
             value = self.code.make(f"load {one.type}, {address}, align 1", kind_in_memory, width)
         return self._to_register(value, dtype)
@@ -112,6 +127,13 @@ class TileMemory:
             return self.code.compare("icmp ne", value, self.code.constant(0, "i8", value.width))
         kind = element(dtype)
         return value if kind == value.element else self.code.cast("bitcast", value, kind)
+
+    def _to_memory(self, value: IrValue, dtype: DType) -> IrValue:
+        """Convert a value from its register type to its memory type."""
+        if dtype.kind == "b":
+            return self.code.cast("zext", value, "i8")
+        kind_in_memory = memory_type(dtype)
+        return value if kind_in_memory == value.element else self.code.cast("bitcast", value, kind_in_memory)
 
     def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> IrValue:
         address = self._address(self.outs[k], range(self.n_out), coordinate)
@@ -140,12 +162,8 @@ class TileMemory:
     ) -> None:
         """Convert a value and store it. ``step``: bytes between elements that are not contiguous."""
         width = self.width if self.vector in labels else 0
-        value = convert(self.code, self._like(value, width), dtype, target)
-        kind_in_memory = _memory_type(target)
-        if target.kind == "b":
-            value = self.code.cast("zext", value, "i8")
-        elif value.element != kind_in_memory:
-            value = self.code.cast("bitcast", value, kind_in_memory)
+        value = self._to_memory(convert(self.code, self._like(value, width), dtype, target), target)
+        kind_in_memory = memory_type(target)
         address = self._address(place, labels, coordinate)
         if width and step is not None:
             name = f"masked.scatter.v{width}{_short(kind_in_memory)}.v{width}p0"
@@ -200,7 +218,7 @@ class TileMemory:
         code.choose(code.binary("and", even, large), past, through)
 
 
-def _memory_type(dtype: DType) -> str:
+def memory_type(dtype: DType) -> str:
     """Return the LLVM type of an element in memory."""
     return element(dtype) if dtype.name in ("f32", "f64") else f"i{8 * dtype.itemsize}"
 

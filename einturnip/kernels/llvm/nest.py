@@ -1,7 +1,8 @@
 """Loop nest of a kernel: register tiles of outputs around their folds, with vectors along one label.
 
 The function's one argument is an array of i64: extents and first points by label; whether the state is initialised,
-else the bytes of the whole result; for each operand, then each output, its address and its strides by label in bytes.
+else the bytes of the whole result; for each operand, then each output, its address and its strides by label in bytes;
+for each guarded axis of an operand its size.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class LoopNest(OutputLoops):
         self.first = self.code.compare("icmp ne", begins, IrValue("0", "i64", 0))
         self.operands = self._places(2 * n + 1, len(spec.operand_dtypes))
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(spec.out_dtypes))
+        sizes_at = 2 * n + 1 + (len(self.operands) + len(self.outs)) * (n + 1)
+        self.sizes = [self._argument(sizes_at + k) for k in range(len(spec.guards))]
+        self.are_inside = False
         self.partial: list[Place] = []
         self.merged: Place | None = None
         if spec.swept >= 0:
@@ -85,9 +89,9 @@ class LoopNest(OutputLoops):
         if not labels:
             tiled = [p for p, _ in self.spec.tile if p < self.n_out]
             if self.spec.crossed:
-                self._strips(tiled[0], lambda: self._tiles(tiled), tiled)
+                self._strips(tiled[0], lambda: self._all_tiles(tiled), tiled)
             else:
-                self._tiles(tiled)
+                self._all_tiles(tiled)
             return
         self._each(
             labels[0], 1, IrValue("0", "i64", 0), self.extents[labels[0]], lambda: self._outer(labels[1:]), labels
@@ -247,12 +251,12 @@ class LoopNest(OutputLoops):
 
     def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
         slot = self.graph[node].payload
+        assert isinstance(slot, int)
         if slot in self.spec.crossed and self.spec.mode != "finalize":
-            assert isinstance(slot, int)
             return self._transposed(node, slot, coordinate)
-        if slot in self.spec.strided and self.vector in self.graph[node].labels:
-            assert isinstance(slot, int)
-            address = self._address(self.operands[slot], self.graph[node].labels, coordinate)
+        labels = self._labels_read(node)
+        if slot in self.spec.strided and self.vector in labels:
+            address = self._address(self.operands[slot], labels, coordinate)
             return self._gathered(address, self.operands[slot][1][self.vector], self.graph[node].dtype)
         return super()._input(node, coordinate)
 

@@ -16,7 +16,8 @@ _BITS = {"logical_and": "and", "logical_or": "or", "bitwise_and": "and"}
 _INTRINSICS = {"floor": "floor", "ceil": "ceil", "rint": "rint", "sqrt": "sqrt"}
 # Comparisons of floats raise "invalid" on NaN, which NumPy does not report.
 COMPARING = frozenset({*_TESTS, "maximum", "minimum", "sign"})
-_COMMON = frozenset({"input", "number", "iota", "select", "convert", "narrow_bf16", "negative", "square", "absolute"})
+_LEAVES = frozenset({"input", "guarded", "number", "iota"})
+_COMMON = _LEAVES | {"select", "convert", "narrow_bf16", "negative", "square", "absolute"}
 WRITABLE = _COMMON | COMPARING | {*_FLOATS, *_BITS, *_INTRINSICS, *POLYNOMIALS, "logical_not", "reciprocal", "copysign"}
 
 
@@ -35,7 +36,7 @@ def is_known(graph: PrimitiveGraph, node: PrimitiveNode) -> bool:
 
 
 def write(code: IrBuilder, node: PrimitiveNode, arguments: list[IrValue], types: list[DType]) -> IrValue:
-    """Write a node that is neither an input nor an iota, from the values of its arguments."""
+    """Write a node that is neither a (guarded) input nor an iota, from the values of its arguments."""
     op = node.op
     is_float = types[0].is_float if types else node.dtype.is_float
     if op == "number":

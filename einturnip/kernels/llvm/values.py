@@ -74,6 +74,8 @@ class NodeValues(TileMemory):
         n = self.graph[node]
         if n.op == "input":
             return self._input(node, coordinate)
+        if n.op == "guarded":
+            return self._guarded(node, coordinate)
         if n.op == "iota":
             assert isinstance(n.payload, int)
             return self._index(n.payload, coordinate)
@@ -96,7 +98,11 @@ class NodeValues(TileMemory):
         """Load an input's value."""
         n = self.graph[node]
         assert isinstance(n.payload, int)
-        return self._operand(n.payload, n.dtype, n.labels, coordinate)
+        return self._operand(n.payload, n.dtype, self._labels_read(node), coordinate)
+
+    def _guarded(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        """Load a guarded input, or compute its fill."""
+        raise NotImplementedError
 
 
 def flat(states: Sequence[State]) -> list[IrValue]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from einturnip.ir.dtypes import BOOL, I64
 from einturnip.ir.einsum import Access, Einsum, Index, labels_read
-from einturnip.ir.scalar import Scalar
+from einturnip.ir.scalar import Scalar, ScalarConst
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.graph import PrimitiveGraph, number
 from einturnip.kernels.expr.guard import guarded
@@ -37,6 +37,8 @@ class JoinBuilder:
         if found is None or by_position(self.einsum.accesses[found[0]], self.keys):
             return None
         slot, fill = found
+        if not isinstance(fill, ScalarConst):
+            return None
         return self._fetched(slot, self.einsum.accesses[slot], number(fill.value, fill.dtype).tobytes())
 
     def label(self, position: int) -> int:
