@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -108,6 +109,7 @@ def test_all_workers_write_one_file(client: Any, tmp_path: Path, target: str) ->
     assert sorted(os.listdir(tmp_path)) == sorted([*(f"{name}.npy" for name in data), target])
 
 
+@pytest.mark.skipif(not find_spec("aiohttp"), reason="needs aiohttp, of the extra dev")
 def test_workers_read_remote_stores_themselves(client: Any) -> None:
     data = integers(300)
     with serving() as server:
