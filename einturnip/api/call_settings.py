@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from einturnip.api import plan_cache
-from einturnip.api.known_sizes import checked_workers
+from einturnip.api.known_sizes import checked_retries, checked_workers
 from einturnip.api.result_memory import release
 from einturnip.compiler import Options, reading_within
+from einturnip.core.errors import BindError
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.units import parse_size
 from einturnip.cost.link import parse_link
@@ -43,6 +45,7 @@ class Settings:
     force: bool = False
     link: str | None = None
     rates: str | Sequence[float] | None = None
+    retries: int = 0
 
     def options(self) -> Options:
         """The planner's options, except the memory of the process."""
@@ -60,7 +63,17 @@ class Settings:
             force=self.force,
             link=None if self.link is None else parse_link(self.link),
             rates=() if self.rates is None else parse_rates(self.rates),
+            retries=checked_retries(self.retries),
         )
+
+    def require_client(self, client: Any) -> None:
+        """Refuse settings that only runs on the workers of a client have.
+
+        Raises:
+            BindError: names it.
+        """
+        if self.retries and client is None:
+            raise BindError("retries= is for runs on workers, which can be lost. help: give client= too")
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None if the arena is given instead."""

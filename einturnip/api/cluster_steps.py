@@ -90,14 +90,18 @@ class ClusterSteps:
             try:
                 targets = with_arrays(planned.bound, {}, self._program.updates)
                 job = replace(_without_data(planned), sources=every, targets=targets)
-                return run_on_cluster(job, progress, stop)
+                result = run_on_cluster(job, progress, stop)
+                if result.report.retries:  # a worker that the plan needs is gone
+                    self._plans.pop(key)
+                return result
             except CapacityError:  # the workers have grown since it was planned
                 self._plans.pop(key)
         graph = bind(self._program, sources, self._dims)
         every, kept = complete(graph, sources, self._missing), frozenset(self._program.updates)
         job = plan_job(graph, every, with_arrays(graph, {}, kept), self._options, self._cluster, kept)
         result = run_on_cluster(job, progress, stop)
-        self._plans[key] = _without_data(job)
+        if not result.report.retries:  # else the job's plan is for workers of which one is gone
+            self._plans[key] = _without_data(job)
         return result
 
 

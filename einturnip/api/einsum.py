@@ -47,6 +47,7 @@ def einsum(
     link: str | None = None,
     force: bool = False,
     client: Any = None,
+    retries: int = 0,
 ) -> Any:
     """Einstein summation, as ``np.einsum``, within a given memory.
 
@@ -60,7 +61,7 @@ def einsum(
     contraction although it takes longer than a week, or makes a tensor larger than memory and disk together.
     ``client``: a Dask client whose workers run the contraction, each within ``memory``; ``out="dask"`` then returns a
     ``dask.array`` whose blocks stay on the workers. ``link``: the rate and latency between two workers, such as
-    ``1.25GB/s,50us``.
+    ``1.25GB/s,50us``. ``retries``: how often a run that lost a worker is planned anew for those that are left.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
@@ -78,7 +79,7 @@ def einsum(
         require_optimize(optimize, len(operands) - 1 if text else len(operands) // 2)
     if casting != "safe":
         require_casting(casting)
-    plain = (order == "K" or order == "C") and casting == "safe"
+    plain = (order == "K" or order == "C") and casting == "safe" and not retries
     key = None
     if (
         plain
@@ -96,7 +97,9 @@ def einsum(
         return repeated if repeated.ndim else repeated[()]
     require_target(out)
     rows = memory_order(order, operands[1:] if text else operands[::2]) == "C" or out is not None
-    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force, link=link)
+    targets = {} if out is None else {"result": out}
+    settings = Settings(memory, arena, workers, targets, spill, force=force, link=link, retries=retries)
+    settings.require_client(client)
     is_scalar, converted, names = False, False, list[str]()
 
     def bound() -> tuple[Program, Settings, dict[str, Any]]:
@@ -158,6 +161,7 @@ def contract(
     link: str | None = None,
     force: bool = False,
     client: Any = None,
+    retries: int = 0,
 ) -> Any:
     """``opt_einsum.contract`` within a given memory: ``einsum`` under opt_einsum's name.
 
@@ -180,6 +184,7 @@ def contract(
         link=link,
         force=force,
         client=client,
+        retries=retries,
     )
 
 

@@ -60,6 +60,11 @@ class Job:
     on_workers: OnWorkers | None = None
 
     @property
+    def ran(self) -> PlannedProgram:
+        """The plan of the last run: another one than planned if workers were lost."""
+        return self.planned if self.on_workers is None else self.on_workers.plan.planned
+
+    @property
     def device(self) -> str:
         """The device that runs the plan, in words."""
         return self.planned.device.description
@@ -90,7 +95,7 @@ class Job:
         """Compare a run with its plan."""
         from einturnip.report.analyze import analyse
 
-        return analyse(self.planned, report)
+        return analyse(self.ran, report)
 
     def replanned(self, budget: int) -> PlannedProgram:
         """Plan for another budget of the given kind, to inspect but not to run.

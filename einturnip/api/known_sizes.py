@@ -45,6 +45,21 @@ def checked_workers(workers: SupportsIndex) -> int:
     return found
 
 
+def checked_retries(retries: int) -> int:
+    """The number of times that a run on workers is repeated after a worker was lost.
+
+    Raises:
+        BindError: it is no whole number from 0 on.
+    """
+    try:
+        found = operator.index(retries)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise BindError(f"retries={retries!r} is no number of times. help: 0 or more")
+    return found
+
+
 def known_sizes(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int]) -> Mapping[str, int]:
     """The dims with known values, after checking that all statements agree with them.
 

@@ -124,6 +124,7 @@ class Program:
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
         client: Any = None,
+        retries: int = 0,
         **inputs: Any,
     ) -> Result:
         """Run the program on NumPy or Dask arrays, DLPack objects, paths or ``et.open`` handles.
@@ -140,14 +141,14 @@ class Program:
         call, such as ``memory``; ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may
         take its data from other files that it names. ``client``: a Dask client whose workers run the program, each
         within ``memory``; the target ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on
-        the workers.
+        the workers. ``retries``: how often a run that lost a worker is planned anew for those that are left.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.
         """
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
-        is_cacheable = plain and client is None and rates is None
+        is_cacheable = plain and client is None and rates is None and not retries
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
         settings_key = self._plan_key, budget, workers, policy, exact, device, link, reproducible, force, *given
         key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
@@ -155,8 +156,9 @@ class Program:
             return found
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
-            *(reproducible, force, link, rates),
+            *(reproducible, force, link, rates, retries),
         )
+        settings.require_client(client)
         if client is not None:
             return run_on(client, self.sized(dims or {}), settings, given, allow_external, progress)
         with external_files_allowed(allow_external):
@@ -233,6 +235,7 @@ class Program:
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
         client: Any = None,
+        retries: int = 0,
         **inputs: Any,
     ) -> Session:
         """Create a session, which runs the program step by step and keeps its states in place.
@@ -241,6 +244,8 @@ class Program:
         this process: states, results and arena together; states that do not fit are kept in nameless files.
         ``reproducible=True``: every step has the same bits for any memory and any number of workers. ``client``: a Dask
         client whose workers run the steps and keep the states, each within ``memory``; ``link``: between two of them.
+        ``retries``: how often a step that lost a worker is planned anew for those that are left, which can repeat it if
+        they have all states.
         """
         settings = Settings(
             *(memory, arena, workers, {}, spill, spill_limit, policy, exact),
@@ -248,7 +253,9 @@ class Program:
             force=force,
             link=link,
             rates=rates,
+            retries=retries,
         )
+        settings.require_client(client)
         from einturnip.api.session import Session
 
         given = {**inputs, **(data or {})}

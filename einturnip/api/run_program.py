@@ -77,7 +77,7 @@ def run_on_cluster(
     report, _ = job.run(progress, stop)
     assert job.on_workers is not None
     values = _values({name: t for name, t in job.targets.items() if t is not None}) | job.on_workers.arrays
-    return Result(values, lambda: report, analysis(job.planned, lambda: report))
+    return Result(values, lambda: report, analysis(job.ran, lambda: report))
 
 
 def with_arrays(

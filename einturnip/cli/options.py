@@ -206,6 +206,13 @@ cluster = _all(
         help="Run on several processes, each within --memory: local:4, a Dask scheduler (tcp://host:8786), or mpi.",
     ),
     click.option("--insecure", is_flag=True, help="Allow --at tcp:// to other machines, without encryption."),
+    click.option(
+        "--retries",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="With --at: run up to N times again, on the workers that are left, after one was lost. [0]",
+    ),
 )
 trace = click.option(
     "--trace",

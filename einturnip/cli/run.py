@@ -72,6 +72,7 @@ def command(
     quiet: bool,
     at: str | None,
     insecure: bool,
+    retries: int,
     **budget: Any,
 ) -> None:
     """Run PROG.ein and write its outputs.
@@ -84,6 +85,7 @@ def command(
 
     outlive_reader()
     report_files = {"--report": report_file, "--trace": trace, "--record": record}
+    budget["retries"] = _checked_retries(at, retries)
     if at is not None:
         several = len(programs) > 1 or steps is not None or bool(feeds) or checkpoint is not None
         lacking = {"--record": record, "--replay": replay} | {"--trace": trace, "--analyze": analyze}
@@ -150,6 +152,13 @@ def command(
         click.echo(f"on {job.device}")
         show_lines([(), *analysed(job.analysis(report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
+
+
+def _checked_retries(at: str | None, retries: int) -> int:
+    """Refuse retries of a run without workers that can be lost alone; with MPI all ranks end."""
+    if retries and at in (None, "mpi"):
+        raise click.UsageError("--retries is for the workers of a cluster, which can be lost: give --at too")
+    return retries
 
 
 def _serves_another(at: str, several: bool, device: str, given: Mapping[str, object]) -> bool:

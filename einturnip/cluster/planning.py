@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from einturnip.cluster.chunks import extra_nbytes
@@ -27,12 +28,13 @@ from einturnip.planner.planner import Planner
 from einturnip.planner.predict import slots
 from einturnip.planner.request import Options, output_chunks, request_for
 from einturnip.runtime.scheduler.policies import policy
-from einturnip.sites.output_chunks import one_writer_chunks
+from einturnip.sites.output_chunks import has_one_writer, one_writer_chunks
 from einturnip.sites.part import SitePart, part_of
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
 from einturnip.storage.remote import library_nbytes
-from einturnip.storage.types import Source
+from einturnip.storage.shared_outputs import chunks_of
+from einturnip.storage.types import Region, Sink, Source
 from einturnip.taskgraph.types import ValueKind
 from einturnip.tuning.memory import (
     RECEIVE_WINDOW,
@@ -90,6 +92,15 @@ class SitesPlan:
                 found[name] = chunks
         return found
 
+    def written_by_workers(self, sinks: Mapping[str, Sink]) -> set[str]:
+        """Return the outputs whose files, as they were opened, workers can write: one alone writes each chunk."""
+        found, graph = set[str](), self.planned.memgraph
+        for output, (name, _) in enumerate(self.planned.graph.outputs):
+            chunks = chunks_of(sinks[name]) if name in sinks else ()
+            if not chunks or has_one_writer(graph, output, chunks):
+                found.add(name)
+        return found
+
     @property
     def tables_nbytes(self) -> int:
         """Bytes of the largest part, without its arena."""
@@ -104,16 +115,18 @@ def plan_on(
     targets: Mapping[str, str],
     options: Options,
     kept: frozenset[str] = frozenset(),
+    finished: Mapping[str, Sequence[Region]] = MappingProxyType({}),
 ) -> SitesPlan:
     """Plan a program for workers.
 
     ``options.memory``: limit of each worker's process; ``options.arena``: of its arena, instead.
     ``targets``: files of the outputs that are written; ``kept``: outputs whose blocks stay on the workers.
+    ``finished``: regions of outputs that are stored already.
 
     Raises:
         CapacityError: it does not fit; names the worker, the statement with the largest tiles, and the minimum.
     """
-    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept)
+    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept, finished)
     memory = options.memory or default_memory(workers)
     if options.arena is not None:
         return search.at(options.arena, memory).plan
@@ -172,8 +185,9 @@ class _Search:
         targets: Mapping[str, str],
         options: Options,
         kept: frozenset[str],
+        finished: Mapping[str, Sequence[Region]],
     ) -> None:
-        self.kept = kept
+        self.kept, self.finished = kept, finished
         self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
         self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
         self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
@@ -187,6 +201,7 @@ class _Search:
         """
         options = replace(self.options, memory=None, arena=arena, workers=THREADS)
         request = request_for(self.graph, self.sources, self.targets, options, self.device)
+        request = replace(request, finished=self.finished)
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
         parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))

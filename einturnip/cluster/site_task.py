@@ -25,13 +25,14 @@ from einturnip.cluster.tensors import (
 )
 from einturnip.cluster.transport import SiteEnd, SiteWire
 from einturnip.cluster.workers import versions
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import CapacityError, EinturnipError, StoreError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import peak_resident_nbytes, resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.devices.host import blas_threads
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import excess_nbytes
 from einturnip.planner.predict import slots
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, has_room
@@ -70,9 +71,11 @@ def take_part(end: SiteEnd) -> dict[tuple[str, Index], Array]:
         end.say("done", result=b"".join(PARTS.to_bytes(result)))
         return blocks
     except BaseException as error:
+        if site is not None and site.more["is_repeatable"]:
+            site.close()  # the next attempt is planned for the memory that is free then
         with suppress(Exception):
             content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
-            end.say("failed", **content, ending=end.is_ending())
+            end.say("failed", **content, ending=end.is_ending(), stored=[] if site is None else site.stored)
         end.settle()
         return {}
     finally:
@@ -90,6 +93,7 @@ class _Site:
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
         self.open: list[Source | Sink | RunResources] = []
+        self.stored: list[int] = []  # if the run fails and may be repeated: the stores whose tiles are durable
         end.meet(addresses, pieces_of(self.more["served"]))
 
     def run(self) -> tuple[dict[str, Any], dict[tuple[str, Index], Array]]:
@@ -116,8 +120,15 @@ class _Site:
         self.end.say("ready", resident=resident_nbytes())
         self.end.message()
         self.end.attach(queue.put, value, sent_ops(self.part))
-        with blas_threads(THREADS):
-            trace = run_part(executor, schedule, engine, self._tick(schedule), self.end.stopped)
+        try:
+            with blas_threads(THREADS):
+                trace = run_part(executor, schedule, engine, self._tick(schedule), self.end.stopped)
+        except EinturnipError:
+            with suppress(StoreError):
+                for sink in sinks.values() if more["is_repeatable"] else ():
+                    sink.commit()
+                self.stored = [int(self.part.number[op]) for op in engine.left if graph.kind[op] == OpKind.STORE]
+            raise
         require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
             sink.commit()

@@ -87,6 +87,14 @@ class RunError(EinturnipError):
     exit_code = 1
 
 
+class WorkerLost(RunError):
+    """A worker of a run on a cluster is gone; others can run the program again. ``reason``: a sentence."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason} Nothing was written. help: run again; --retries 1 or retries=1 does that")
+
+
 _FROM_NAN = (-(1 << 63), -(1 << 31))
 
 

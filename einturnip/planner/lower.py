@@ -31,6 +31,7 @@ from einturnip.planner.request import GraphRequest
 from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.taskgraph.unfinished import unfinished
 from einturnip.tiling.build import lay_out
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.file_layout import FileLayout, layout_of
@@ -263,6 +264,8 @@ class PlanLowering:
         tasks = build_taskgraph(
             decomposition, self.machine, min(limit, MAX_TASKS), request.ordered, request.layouts, self.sites
         )
+        if request.finished:
+            tasks = unfinished(tasks, request.finished)
         return tasks if request.devices == 1 else _on_devices(tasks, request.devices, self.machine)
 
     def _built(self, tasks: TaskGraph, capacity: int, max_nbytes: int | None = None) -> MemGraph:

@@ -35,7 +35,8 @@ class Planner:
         self._budget = plan_store.PlanningBudget(
             (request.memory or 0) - resident if options.arena is None else options.arena, options.arena is not None
         )
-        self._folder = None if options.replayed is not None else self._plan_folder()
+        single_use = options.replayed is not None or bool(request.finished)
+        self._folder = None if single_use else self._plan_folder()
 
     def passes(self) -> Iterator[tuple[str, PlannedProgram]]:
         """Yield the plan after each pass, with the name of the pass; the end proves and caches the last plan.

@@ -27,6 +27,7 @@ from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
+from einturnip.tiling.types import Box
 
 if TYPE_CHECKING:
     from einturnip.planner.compare import Rival
@@ -47,7 +48,8 @@ class Options:
     search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
     ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
     process. ``link``: between any two devices; by default devices copy from each other in memory. ``rates``: of
-    the devices' kernels; () if they are equal.
+    the devices' kernels; () if they are equal. ``retries``: on a cluster, how often a
+    run that lost a worker is planned anew for those that are left.
     """
 
     memory: int | None = None
@@ -68,6 +70,7 @@ class Options:
     force: bool = False
     link: MachineLink | None = None
     rates: tuple[float, ...] = ()
+    retries: int = 0
 
     @property
     def plan_key(self) -> tuple[object, ...]:
@@ -86,7 +89,8 @@ class GraphRequest:
     ``layouts``: layouts of stored tensors by node; ``readable``: outputs that can be read back. ``ordered``: states are
     summed in one order, whatever the walk. ``choose``: replaces the search for a tiling. ``max_price``: if by formula
     all tilings take more seconds, none is lowered. ``rival``: a plan of another variant; worse ones are not made.
-    ``max_arena``: limit of the arena; 0 requests the plan with minimum memory.
+    ``max_arena``: limit of the arena; 0 requests the plan with minimum memory. ``finished``: by output, regions that
+    are stored already.
     """
 
     graph: EinGraph
@@ -100,6 +104,7 @@ class GraphRequest:
     max_price: float = math.inf
     rival: Rival | None = None
     max_arena: int | None = None
+    finished: Mapping[int, Sequence[Box]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ class PlanRequest:
     """A program to plan for a device.
 
     ``targets``: files of the outputs that are written; ``layouts``: layouts of inputs by name. ``machine``: prices
-    plans. ``memory``: limit of the process, if any.
+    plans. ``memory``: limit of the process, if any. ``finished``: regions of outputs that are stored already.
     """
 
     graph: EinGraph
@@ -118,6 +123,7 @@ class PlanRequest:
     machine: Machine
     memory: int | None
     layouts: Mapping[str, FileLayout]
+    finished: Mapping[str, Sequence[Box]] = field(default_factory=dict)
 
     @property
     def rewrite_limit(self) -> int | None:
@@ -145,6 +151,7 @@ class PlanRequest:
             options.reproducible,
             len(self.device.numbers),
             choose,
+            finished={i: self.finished[name] for i, (name, _) in enumerate(graph.outputs) if name in self.finished},
         )
 
 

@@ -32,6 +32,7 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
         f"busy     {_worker_time(report)}",
         *map(_while, report.loops),
         *map(_site, report.sites),
+        *(f"retry {k}  {reason}" for k, reason in enumerate(report.retries, 1)),
     ]
 
 

@@ -34,6 +34,12 @@ def one_writer_chunks(
     return chunks if math.prod(chunks) >= MIN_CHUNK_SHARE * min(largest, math.prod(usual)) else None
 
 
+def has_one_writer(graph: MemGraph, output: int, chunks: Sequence[int]) -> bool:
+    """Return whether one site alone writes each chunk of a file with these chunks."""
+    apart = periods(*stored_boxes(graph, output))
+    return all(period % extent == 0 for period, extent in zip(apart, chunks, strict=True))
+
+
 def periods(boxes: Ints, site: Ints) -> tuple[int, ...]:
     """Return by axis the distance whose multiples separate the parts of an output that sites write.
 

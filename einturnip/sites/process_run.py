@@ -109,7 +109,8 @@ class SiteEngine:
     """The host threads and the wire of one site as an Engine.
 
     ``queue``: the ends of ops, messages for the site as callables, and errors of the wire. ``waited``: seconds without
-    a kernel in which a value of another site was awaited, by that site.
+    a kernel in which a value of another site was awaited, by that site. ``left``: ops that have moved a tile out of
+    the arena.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class SiteEngine:
     ) -> None:
         self._executor, self._schedule, self._pool, self._wire, self._queue = executor, schedule, pool, wire, queue
         self.waited: dict[int, float] = defaultdict(float)
+        self.left: list[int] = []
 
     def start(self, op: int) -> None:
         """See Engine."""
@@ -136,6 +138,8 @@ class SiteEngine:
             begin, failure = time.perf_counter(), None
             try:
                 self._executor.run(op)
+                if lane == Lane.OUT:
+                    self.left.append(op)
             except BaseException as error:
                 failure = error
             self._queue.put(OpEnded(op, thread, begin, time.perf_counter(), failure))

@@ -29,6 +29,11 @@ def share(sink: Sink) -> Place | None:
     return None
 
 
+def chunks_of(sink: Sink) -> tuple[int, ...]:
+    """Return the chunk shape of an unfinished output; () if it is contiguous."""
+    return sink.chunks if isinstance(sink, ZarrSink) else ()
+
+
 def attach(place: Place, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
     """Open an output that another process has shared. Its ``commit`` makes what was written here durable.
 

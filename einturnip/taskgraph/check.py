@@ -84,7 +84,11 @@ def _check_stored(graph: TaskGraph, number: int) -> None:
     stores = np.flatnonzero((graph.kind == TaskKind.STORE) & (graph.node == number))
     values = graph.value[stores]
     whole: Box = tuple((0, n) for n in graph.decomposition.graph.nodes[node].shape)
-    if isinstance(graph.decomposition.graph.nodes[node], ConcatNode):
+    if len(graph.finished):
+        boxes = [graph.get_value(v).box for v in values.tolist()]
+        stored = _disjoint([b for b in boxes if points(b)], 0)
+        stored &= sum(map(points, boxes)) + int(graph.finished[number]) == points(whole)
+    elif isinstance(graph.decomposition.graph.nodes[node], ConcatNode):
         stored = tiled([graph.get_value(v).box for v in values.tolist()], whole)
     else:
         counts = graph.decomposition.output(node).counts

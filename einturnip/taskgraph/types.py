@@ -85,7 +85,8 @@ class TaskGraph:
     bits. The last ``repeats`` values are recomputed copies of others.
 
     On several devices ``device`` is that of each value, and ``original`` the value that it is a copy of, or itself; on
-    one device both are empty. ``counts_nbytes``: bytes of page counters for files.
+    one device both are empty. ``counts_nbytes``: bytes of page counters for files. ``finished``: of each output, the
+    elements that are stored already, and no task stores; empty if there are none.
     """
 
     decomposition: Decomposition
@@ -111,6 +112,7 @@ class TaskGraph:
     device: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
     original: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     counts_nbytes: int = 0
+    finished: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         """Return the number of tasks."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.cluster import coordinator
+from einturnip.cluster import cluster_run
 from einturnip.cluster.dask import DaskCluster
 from einturnip.core.errors import BindError, CapacityError, DTypeError
 from einturnip.storage.dask_arrays import DaskSource
@@ -79,7 +79,7 @@ def test_chunks_on_the_workers_are_read_there(client: Any) -> None:
         "E": da.from_array(e, chunks=(25, 30)),
     }
     held = {name: array.persist() for name, array in arrays.items()}
-    with mock.patch.object(coordinator._ClusterRun, "_tile", side_effect=AssertionError("the client sends no tile")):
+    with mock.patch.object(cluster_run.ClusterRun, "_tile", side_effect=AssertionError("the client sends no tile")):
         result = et.compile(CHAIN)(data=held, client=client, arena="60KiB")
     np.testing.assert_array_equal(result["C"], a @ b @ e)
     for site in result.report.sites:
@@ -99,7 +99,7 @@ def test_lazy_chunks_are_computed_by_the_worker_that_needs_them(client: Any, tmp
     x = da.ones((130, 90), chunks=(40, 50)).map_blocks(marked, dtype=float, meta=np.empty((0, 0))) + a[0, 0]
     shared = da.from_array(b, chunks=(30, 70)).persist()
     y = shared - shared.mean(axis=0)  # uses chunks on the workers
-    with mock.patch.object(coordinator._ClusterRun, "_tile", side_effect=AssertionError("the client sends no tile")):
+    with mock.patch.object(cluster_run.ClusterRun, "_tile", side_effect=AssertionError("the client sends no tile")):
         result = et.einsum("ij,jk->ik", x, y, client=client, arena="60KiB")
     np.testing.assert_allclose(result, np.full((130, 90), 2 + a[0, 0]) @ (b - b.mean(axis=0)), atol=1e-9)
     pids = {str(worker.pid) for worker in DaskCluster(client).workers()}
@@ -109,13 +109,13 @@ def test_lazy_chunks_are_computed_by_the_worker_that_needs_them(client: Any, tmp
 def test_arrays_of_the_client_travel_by_tile(client: Any) -> None:
     a, b = drawn(700, 400), drawn(400, 70)
     sent: list[int] = []
-    tile = coordinator._ClusterRun._tile
+    tile = cluster_run.ClusterRun._tile
 
     def counted(run: Any, number: int) -> Any:
         sent.append(number)
         return tile(run, number)
 
-    with mock.patch.object(coordinator._ClusterRun, "_tile", counted):
+    with mock.patch.object(cluster_run.ClusterRun, "_tile", counted):
         result = et.einsum("ij,jk->ik", da.from_array(a, chunks=(200, 150)), b, client=client)
     np.testing.assert_array_equal(result, a @ b)
     assert sent
@@ -138,7 +138,7 @@ def test_results_stay_on_the_workers(client: Any) -> None:
     a, b, e = drawn(130, 90), drawn(90, 70), drawn(70, 110)
     data = {"A": a, "B": b, "E": e}
     text = CHAIN + "s = sum[i,j] C[i,j]\noutput s\n"
-    with mock.patch.object(coordinator._ClusterRun, "_store", side_effect=AssertionError("the client takes no tile")):
+    with mock.patch.object(cluster_run.ClusterRun, "_store", side_effect=AssertionError("the client takes no tile")):
         result = et.compile(text)(data=data, client=client, arena="60KiB", out={"C": "dask", "s": "dask"})
     c = result["C"]
     assert isinstance(c, da.Array) and c.shape == (130, 110) and c.dtype == float and len(c.chunks[0]) > 1

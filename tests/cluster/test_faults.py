@@ -160,3 +160,31 @@ def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(client: Any) -> N
         assert not waiting.done()
     dask_cluster.run_on_workers(client, dask_cluster.close_mail, "ended")
     waiting.result(timeout=CONNECT_SECONDS / 2)
+
+
+def test_a_run_is_repeated_without_what_is_stored(own: Any, tmp_path: Path) -> None:
+    a = np.random.default_rng(0).integers(-3, 4, (1200, 1200)).astype(float)
+    every = sorted(own.run(os.getpid).items())
+    victim, pid = every[1]
+    killed, begun = threading.Event(), list[int]()
+
+    def progress(found: Any) -> None:
+        if not begun or begun[-1] != found.total_ops:
+            begun.append(found.total_ops)
+        if not killed.is_set() and found.done_ops >= 0.6 * found.total_ops:
+            killed.set()
+            os.kill(pid, signal.SIGKILL)
+
+    program = et.compile("input A : f64[n,n]\nC[i,j] = A[i,k] * A[k,j]\noutput C\n")
+    out = {"C": str(tmp_path / "C.zarr")}
+    result = program(A=a, client=own, arena="1500KiB", out=out, progress=progress, retries=1)
+    assert killed.is_set()
+    np.testing.assert_array_equal(np.asarray(result["C"]), a @ a)
+    (reason,) = result.report.retries
+    assert reason.startswith(f"worker {victim} on ") and "line 2: C[i,j] = A[i,k] * A[k,j]" in reason
+    assert victim not in {site.worker for site in result.report.sites}
+    # Without the tiles that the other worker had stored, and those tiles are not written again.
+    assert begun[-1] < begun[0]
+    stored = sum(n for link, n in result.report.link_bytes.items() if link.endswith("->disk"))
+    assert 0 < stored < a.nbytes
+    assert os.listdir(tmp_path) == ["C.zarr"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.cluster import coordinator, dask, planning, tensors, workers
+from einturnip.cluster import cluster_run, dask, planning, tensors, workers
 from einturnip.cluster.dask import DaskCluster
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError, CapacityError, DeviceError, RunError
@@ -110,6 +110,36 @@ def test_options_that_a_cluster_lacks(tmp_path: Path, options: list[str]) -> Non
     assert done.exit_code == 2 and "--at" in str(done.output or done.exception)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--retries", "2"], "--retries is for the workers of a cluster"),
+        (["--at", "local:2", "--retries", "-1"], "-1 is not in the range x>=0"),
+    ],
+)
+def test_retries_that_the_command_refuses(options: list[str], message: str) -> None:
+    from click.testing import CliRunner
+
+    from einturnip.cli.main import cli
+
+    done = CliRunner().invoke(cli, ["run", "p.ein", *options])
+    assert done.exit_code == 2 and message in done.output
+
+
+def test_retries_that_a_call_refuses() -> None:
+    a, program = np.ones((2, 2)), et.compile(TEXT)
+    for call in (
+        lambda: program(A=a, B=a, retries=1),
+        lambda: program.session(A=a, B=a, retries=1),
+        lambda: et.einsum("ij,jk->ik", a, a, retries=1),
+    ):
+        with pytest.raises(BindError, match="retries= is for runs on workers.*client="):
+            call()
+    for wrong in (-1, "many"):
+        with pytest.raises(BindError, match=r"retries=.* is no number of times"):
+            program(A=a, B=a, retries=wrong, client=mock.MagicMock())
+
+
 def test_the_file_that_a_worker_does_not_see(client: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "A.npy", np.ones((40, 40)))
     program, spec = et.compile(TEXT), str(tmp_path / "A.npy")
@@ -120,7 +150,7 @@ def test_the_file_that_a_worker_does_not_see(client: Any, tmp_path: Path) -> Non
         def found(*arguments: Any) -> dict[str, tuple[Any, ...]]:
             return {name: change(place) if place[0] == "file" else place for name, place in places(*arguments).items()}
 
-        return mock.patch.object(coordinator, "input_places", found)
+        return mock.patch.object(cluster_run, "input_places", found)
 
     absent = ("file", "/nowhere/A.npy", 1, 2)
     with (
@@ -197,7 +227,7 @@ def test_a_folder_that_is_another_disk_on_a_worker(client: Any, tmp_path: Path) 
             return {name: (*p[:2], p[2].replace("/tmp", "/nowhere"), *p[3:]) for name, p in every}
 
         moved, refused = (
-            mock.patch.object(coordinator, "output_places", elsewhere),
+            mock.patch.object(cluster_run, "output_places", elsewhere),
             r"worker t(cp|ls).*not the same disk here",
         )
         with moved, pytest.raises(et.EinturnipError, match=refused):

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.cluster import coordinator
+from einturnip.cluster.cluster_run import ClusterRun
 from einturnip.cluster.dask import DaskCluster
 from einturnip.planner import canonical
 from einturnip.sites import output_chunks
@@ -118,7 +118,7 @@ def test_workers_read_remote_stores_themselves(client: Any) -> None:
             np.save(file, array)
             server.objects[f"/{name}.npy"] = file.getvalue()
         urls = {name: f"{server.url}/{name}.npy" for name in data}
-        no_tile = mock.patch.object(coordinator._ClusterRun, "_tile", side_effect=AssertionError("it is read there"))
+        no_tile = mock.patch.object(ClusterRun, "_tile", side_effect=AssertionError("it is read there"))
         with no_tile:
             result = et.compile(CHAIN)(data=urls, client=client, arena="2MiB")
     np.testing.assert_array_equal(result["C"], data["A"] @ data["B"] @ data["E"])
@@ -206,16 +206,16 @@ def test_one_process_writes_each_chunk_of_a_file(
     a, b = rng.integers(-4, 5, (3001, 160)).astype(float), rng.integers(-4, 5, (160, 2777)).astype(float)
     program = et.compile("input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n")
     together, alone = str(tmp_path / "together.zarr"), str(tmp_path / "alone.zarr")
-    runs = list[coordinator._ClusterRun]()
-    results = coordinator._ClusterRun.results
+    runs = list[ClusterRun]()
+    results = ClusterRun.results
 
-    def noted(run: coordinator._ClusterRun, *arguments: Any) -> Any:
+    def noted(run: ClusterRun, *arguments: Any) -> Any:
         runs.append(run)
         return results(run, *arguments)
 
     # Chunks of one worker that are much smaller than tiles are not used: the coordinator writes the file instead.
     share = mock.patch.object(output_chunks, "MIN_CHUNK_SHARE", 1 / 8 if place == "file" else 64)
-    with on(sites), share, mock.patch.object(coordinator._ClusterRun, "results", noted):
+    with on(sites), share, mock.patch.object(ClusterRun, "results", noted):
         program(A=a, B=b, client=client, arena=arena, out={"C": together})
     program(A=a, B=b, out={"C": alone})
     found, expected = zarr.open_array(together, path="C", mode="r"), zarr.open_array(alone, path="C", mode="r")

@@ -125,7 +125,8 @@ class RunReport:
     ``memory_exceeded_nbytes``: by how much a process of the command line exceeded ``memory_nbytes``.
     ``link_bytes``: bytes that loads and stores moved, counted by the transfers themselves. ``events``: the dispatcher's
     decisions, ``op`` for a launch and ``~op`` for an end; empty where a run had no dispatcher. ``loops``: one entry for
-    each ``while``.
+    each ``while``. ``retries``: the reason for each attempt of a run on workers that was given up; all else is of the
+    last attempt.
     """
 
     wall_seconds: float
@@ -149,6 +150,7 @@ class RunReport:
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     sites: tuple[SiteReport, ...] = ()
     loops: tuple[WhileReport, ...] = ()
+    retries: tuple[str, ...] = ()
 
     def of_sites(self, sites: tuple[SiteReport, ...], memory: int | None, workers: int) -> RunReport:
         """Return the report of a run on workers, whose peak is that of the fullest one.

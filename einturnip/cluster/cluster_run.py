@@ -1,0 +1,302 @@
+"""One attempt to run a plan on workers: begins it, watches it, and ends it everywhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from queue import Empty
+from typing import Any
+
+import numpy as np
+
+from einturnip.cluster.chunks import kept_grids
+from einturnip.cluster.planning import PARTS, SitesPlan
+from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
+from einturnip.cluster.transport import Cluster, Event, RunLines
+from einturnip.core import errors
+from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import FILES, Lane, OpKind
+from einturnip.planner.request import Options
+from einturnip.runtime.scheduler.report import Progress
+from einturnip.storage.types import Array, Region, Sink, Source, empty
+from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
+
+
+def no_scheduler() -> RunError:
+    """Return the error for a scheduler that is gone."""
+    return RunError("the scheduler of the cluster is gone. Nothing was written. help: start it and run again")
+
+
+class ClusterRun:
+    """One attempt.
+
+    ``is_repeatable``: sites that end early make what they have stored durable, and say what that is.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: SitesPlan,
+        sources: Mapping[str, Source],
+        sinks: Mapping[str, Sink],
+        options: Options,
+        is_repeatable: bool,
+    ) -> None:
+        self.cluster, self.plan, self.sources, self.sinks = cluster, plan, sources, sinks
+        graph = plan.planned.graph
+        inputs, outputs = input_places(graph, sources), output_places(sinks, plan.written_by_workers(sinks))
+        self.more: dict[str, Any] = {
+            "inputs": inputs,
+            "outputs": outputs,
+            "spill": options.spill,
+            "spill_limit": options.spill_limit,
+            "reproducible": options.reproducible,
+            "compiled": plan.planned.machine.compiled,
+            "bounded": options.arena is None,
+            "is_repeatable": is_repeatable,
+        }
+        addresses = [worker.address for worker in plan.workers]
+        self.chunks = cluster.chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
+        self.kept = kept_grids(plan.parts, graph, plan.kept)
+        self.arrays: dict[str, Any] = {}
+        self._begun = dict[int, str]()  # by site, the last statement that it began
+        self._over = set[int]()  # sites that have ended, or are gone
+        self._stored = set[int]()  # stores whose tiles are on disk or in this process
+        self._writes = _Writes()
+        self._device = plan.planned.memgraph.op_devices()
+        names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
+        self._held = {name for name in names if inputs.get(name) == HELD}
+
+    def results(
+        self, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+    ) -> list[dict[str, Any]]:
+        """Run all sites and return what each of them measured."""
+        sites = [worker.address for worker in self.plan.workers]
+        lines = self.cluster.begin(sites, self._part, self._tile, self._store, lambda op: int(self._device[op]))
+        try:
+            found = self._watch(lines, progress, stop)
+            self._keep(lines, stop)
+            return found
+        except WorkerLost:
+            if self.more["is_repeatable"]:
+                self._settle(lines)
+            raise
+        finally:
+            lines.say("stop")
+            self._writes.end()
+            lines.close()
+
+    def _watch(
+        self, lines: RunLines, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+    ) -> list[dict[str, Any]]:
+        """Take what the sites say until all have ended.
+
+        Raises:
+            EinturnipError: one has failed or is gone.
+        """
+        count = len(self.plan.parts)
+        joined, ready, done = set[int](), set[int](), dict[int, dict[str, Any]]()
+        ops, began, asked = [0] * count, time.monotonic(), 0.0
+        while len(done) < count:
+            if stop is not None and stop.is_set():
+                raise Interrupted("interrupted")
+            if not self.cluster.answers():
+                raise no_scheduler()
+            now = time.monotonic()
+            if now - asked > (1 if len(joined) < count else LOST_SECONDS):
+                asked = now
+                self._require_present(lines, joined, now - began)
+            event = self._next(lines)
+            if event is None:
+                continue
+            state, site, content = event
+            match state:
+                case "joined":
+                    joined.add(site)
+                case "ready":
+                    ready.add(site)
+                    if len(ready) == count:
+                        lines.say("go")
+                case "progress":
+                    ops[site] = content["ops"]
+                    if content["node"] >= 0:
+                        self._begun[site] = self._statement(content["node"])
+                    if progress is not None:
+                        progress(self._progress(sum(ops), content["seconds"], self._begun.get(site, "")))
+                case "done":
+                    done[site] = PARTS.from_bytes(content["result"])
+                case "failed":
+                    raise self._failure(lines, site, content, done)
+                case "lost" if site not in done:
+                    raise self._lost(site)
+        return [done[site] for site in range(count)]
+
+    def _next(self, lines: RunLines) -> Event | None:
+        """Return the next thing that a site says; None if all are silent."""
+        try:
+            state, site, content = lines.events.get(timeout=TICK_SECONDS)
+        except Empty:
+            return None
+        if state in ("done", "failed", "lost"):
+            self._over.add(site)
+        if state == "failed":
+            self._stored |= set(content.get("stored", ()))
+        if state == "done":
+            part = self.plan.parts[site]
+            self._stored |= set(part.number[np.flatnonzero(part.graph.kind == OpKind.STORE)].tolist())
+        return state, site, content
+
+    def _settle(self, lines: RunLines) -> None:
+        """Stop the sites that are left, and wait until each has ended and said what it has stored."""
+        lines.say("stop")
+        until = time.monotonic() + JOIN_SECONDS
+        while len(self._over) < len(self.plan.parts) and self.cluster.answers() and time.monotonic() < until:
+            self._next(lines)
+            self._over |= set(lines.missing())
+
+    def finished(self) -> dict[str, list[Region]]:
+        """Return the regions of outputs that need not be computed again."""
+        graph, program, found = self.plan.planned.memgraph, self.plan.planned.graph, dict[str, list[Region]]()
+        for number in sorted(self._stored):
+            tier, region = tile_of(graph, graph[number])
+            name = program.outputs[tier - FILES - len(program.nodes)][0]
+            if name in self.more["outputs"] and self.more["outputs"][name][0] in ("file", "held"):
+                found.setdefault(name, []).append(region)
+        return found
+
+    def _require_present(self, lines: RunLines, joined: set[int], waited: float) -> None:
+        for site in lines.missing():
+            raise self._lost(site)
+        late = [site for site in range(len(self.plan.parts)) if site not in joined]
+        if waited > JOIN_SECONDS and late:
+            raise DeviceError(
+                f"{self.plan.workers[late[0]].name} has not begun within {JOIN_SECONDS} s: it runs other tasks, "
+                "or cannot reach this process. help: wait for them, or give the run workers of its own"
+            )
+
+    def _lost(self, site: int) -> RunError:
+        """Return the error for a site that is gone; if the scheduler is, workers end because of that."""
+        until = time.monotonic() + SCHEDULER_LOST_SECONDS
+        while time.monotonic() < until:
+            if not self.cluster.answers():
+                return no_scheduler()
+            time.sleep(TICK_SECONDS)
+        self._over.add(site)
+        begun = f" It had last begun {self._begun[site]}." if site in self._begun else ""
+        return WorkerLost(
+            f"{self.plan.workers[site].name} is gone: its process ended or its machine does not answer.{begun}"
+        )
+
+    def _statement(self, node: int) -> str:
+        graph = self.plan.planned.graph
+        line = graph.nodes[node].line
+        return f"{graph.place(line)}: {graph.statement(line)}"
+
+    def _failure(self, lines: RunLines, site: int, content: Any, done: Collection[int]) -> EinturnipError:
+        """Return the error for a site's failure; if it lost another site, that one is at fault."""
+        if content.get("ending"):
+            return self._lost(site)
+        until, closing = time.monotonic() + LOST_SECONDS, {site, *done}
+        while content.get("lost") and time.monotonic() < until:
+            if not self.cluster.answers():
+                return no_scheduler()
+            event = self._next(lines)
+            if event is None:
+                continue
+            state, other, _ = event
+            if state == "lost" and other not in closing:
+                return self._lost(other)
+            if state in ("failed", "done"):
+                closing.add(other)
+        kind = getattr(errors, content["kind"], None)
+        text = f"{self.plan.workers[site].name}: {content['text']}"
+        if content.get("lost"):
+            return WorkerLost(f"{text}.")
+        if not (isinstance(kind, type) and issubclass(kind, EinturnipError)):
+            return RunError(f"{text} ({content['kind']})")
+        found = RunError(text) if kind is errors.OutOfRange else kind(text)
+        return found
+
+    def _progress(self, done: int, seconds: float, statement: str) -> Progress:
+        total = sum(len(part.graph) for part in self.plan.parts)
+        flops, nbytes = int(self.plan.planned.prediction.flops), sum(self.plan.planned.prediction.link_bytes.values())
+        share = done / max(1, total)
+        return Progress(done, total, int(share * flops), flops, int(share * nbytes), nbytes, seconds, statement)
+
+    def _part(self, site: int) -> bytes:
+        addresses = tuple(worker.address for worker in self.plan.workers)
+        own = {
+            "inputs": self.more["inputs"] | self.chunks.inputs[site],
+            "outputs": self.more["outputs"] | {name: ("blocks", grid.borders) for name, (grid, _) in self.kept.items()},
+            "served": self.chunks.served[site],
+            "extra": self.plan.extra[site],
+        }
+        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more | own)))
+
+    def _keep(self, lines: RunLines, stop: threading.Event | None) -> None:
+        """Make Dask arrays of the blocks that stay on the workers."""
+        for name, (grid, site_of) in self.kept.items():
+            node = self.plan.planned.graph.nodes[dict(self.plan.planned.graph.outputs)[name]]
+            blocks = lines.blocks(name, list(grid.indices()), site_of)
+            while not blocks.is_complete(TICK_SECONDS):
+                if stop is not None and stop.is_set():
+                    raise Interrupted("interrupted")
+                for site in lines.missing():
+                    raise self._lost(site)
+            self.arrays[name] = blocks.array(grid.extents, node.dtype.numpy)
+
+    def _tile(self, number: int) -> Array:
+        """Return the tile of a held input that an op reads."""
+        graph = self.plan.planned.memgraph
+        tier, region = tile_of(graph, graph[number])
+        name = self.plan.planned.graph.nodes[tier - FILES].name
+        if graph[number].kind.lane != Lane.IN or name not in self._held:
+            raise RunError("this tile is in a file")
+        source = self.sources[name]
+        out = empty(region, source.dtype.numpy)
+        source.read(region, out)
+        return out
+
+    def _store(self, number: int, data: Any) -> None:
+        """Take the tile of a held output that an op stores."""
+        graph, program = self.plan.planned.memgraph, self.plan.planned.graph
+        tier, region = tile_of(graph, graph[number])
+        sink = self.sinks[program.outputs[tier - FILES - len(program.nodes)][0]]
+        tile = np.frombuffer(data, np.uint8).view(sink.dtype.numpy).reshape([hi - lo for lo, hi in region])
+        with self._writes.one():
+            sink.write(region, tile)
+            self._stored.add(number)
+
+
+class _Writes:
+    """The writes of outputs in this process, none of which goes on when the run has ended."""
+
+    def __init__(self) -> None:
+        self._changed, self._count, self._ended = threading.Condition(), 0, False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Context of one write.
+
+        Raises:
+            RunError: the run has ended.
+        """
+        with self._changed:
+            if self._ended:
+                raise RunError("the run is over")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Allow no further writes, and wait for those in progress."""
+        with self._changed:
+            self._ended = True
+            self._changed.wait_for(lambda: not self._count, JOIN_SECONDS)
