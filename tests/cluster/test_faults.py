@@ -54,7 +54,7 @@ def run_until(client: Any, folder: Path, at: float, act: Callable[[], None], tar
     return raised.value
 
 
-@pytest.mark.parametrize("at", [0.05, 0.5])
+@pytest.mark.parametrize("at", [pytest.param(0.05, marks=pytest.mark.slow), 0.5])
 def test_a_killed_worker_is_named(own: Any, tmp_path: Path, at: float) -> None:
     victim, pid = sorted(own.run(os.getpid).items())[1]
     error = run_until(own, tmp_path, at, lambda: os.kill(pid, signal.SIGKILL), "I.zarr")
