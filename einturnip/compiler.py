@@ -52,7 +52,7 @@ from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Sink, Source
 
 if TYPE_CHECKING:
-    from einturnip.eingraph.build.stages import StagedProgram
+    from einturnip.eingraph.build.stage_types import StagedProgram
 
 
 @gc_paused()

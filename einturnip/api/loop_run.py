@@ -9,10 +9,10 @@ import numpy as np
 
 from einturnip.api.step_plan import StepPlan, StepRun
 from einturnip.core.errors import Interrupted
-from einturnip.eingraph.build.stages import Iterations, ValueSlice
+from einturnip.eingraph.build.stage_types import Iterations, ValueSlice
 from einturnip.eingraph.types import InputNode
 from einturnip.storage.arrays import ArraySource
-from einturnip.storage.outputs.state_storage import StateStorage
+from einturnip.storage.outputs.state_storage import StateStorage, copy_tensor
 from einturnip.storage.slice import slice_index, slice_sink, slice_source
 from einturnip.storage.types import Array, Sink, Source
 
@@ -50,28 +50,36 @@ class LoopRun:
         self._bases = {name: bases[part.value] for name, part in self._reads.items()}
         self._fixed = {name: source for name, source in fixed.items() if name in self._inputs}
 
-    def run(self, stop: threading.Event | None) -> Iterator[tuple[int, StepRun]]:
-        """Run the iterations in order; yields the value of the loop's variable with each.
+    def run(self, values: range, stop: threading.Event | None) -> Iterator[tuple[int, StepRun]]:
+        """Run the iterations of these values of the loop's variable in order; yields the value with each.
 
         In a ``while`` the values count from 0.
         """
         iterations = self._iterations
-        if not iterations.values or not self.holds():
+        if not values or not self.holds():
             return
         counter = self._fixed.get(iterations.variable or "")
         step = self._inline() if self._plan.runs_inline else None
-        for value in iterations.values:
+        for number, value in enumerate(values):
+            if iterations.saved and number % iterations.segment == 0:
+                self._save(value)
             if isinstance(counter, ArraySource):
                 counter.array[...] = value
             run = self._on_threads(value, stop) if step is None else step(value)
             for name in iterations.states:
                 self._values[name].turn()
-            self.goes_on = value != iterations.values[-1] and self.holds()
+            self.goes_on = value != values[-1] and self.holds()
             yield value, run
             if not self.goes_on:
                 return
             if stop is not None and stop.is_set():
                 raise Interrupted(f"stopped in the iteration {value} of a loop")
+
+    def _save(self, value: int) -> None:
+        """Copy the states with which a segment begins."""
+        for name, part in self._iterations.saved.items():
+            whole = self._values[part.value]
+            copy_tensor(self._values[name].read, slice_sink(whole.read, index_of(part, whole.shape, value)))
 
     def holds(self) -> bool:
         """True if the condition of a ``while`` holds for the present values, and for other loops."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from einturnip.api.held_values import HeldValues
 from einturnip.api.inputs import close_all
 from einturnip.api.jobs import Missing, open_sinks_of, tiers
 from einturnip.api.loop_run import LoopRun, index_of
+from einturnip.api.stage_progress import StageProgress, has_bound, heading, iteration_count
 from einturnip.api.step_plan import StepPlan
 from einturnip.compiler import Options
 from einturnip.core.errors import CapacityError
 from einturnip.core.resident import reserved
-from einturnip.eingraph.build.stages import Stage, StagedProgram
+from einturnip.eingraph.build.stage_types import Stage, StagedProgram, ValueSlice
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.feasible import require_iterations_in_time
 from einturnip.runtime.scheduler.report import (
@@ -38,10 +39,12 @@ from einturnip.storage.types import Array, Sink, Source
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis
 
-PROGRESS_SECONDS = 0.1
-"""[seconds] Between two reports of the iterations that are done."""
 MAX_EVENT_REPORTS = 3
 """Iterations of a loop that are searched for the element that became nan or infinite."""
+
+
+_CountedReport: TypeAlias = tuple[RunReport, int]
+"""A report, and the number of runs that it stands for."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,16 @@ class StagedJob:
             CapacityError: a stage does not fit.
         """
         self.targets, self.sources = targets, dict(sources)
+        self._held = HeldValues(options.spill, lazy=True)
+        if staged.in_segments is not None and _values_nbytes(staged) > self._held.available_nbytes(options):
+            staged = staged.in_segments()
         self._staged, self._options = staged, options
         self._placed: list[_Placed] = []
         for stage in staged.stages:
             for node in stage.graph.nodes:
                 if isinstance(node, InputNode) and "#" not in node.name and node.name not in self.sources:
                     self.sources[node.name] = missing(node)
-        self._held = HeldValues(options.spill, lazy=True)
+        self._counts = dict[str, int]()  # the iterations of each ``while`` that has run, by its condition
         self._kept: dict[str, StateStorage] = {}  # copies in memory of inputs that every iteration reads
         self._filled = set[str]()  # those that this run has read
         self._last: list[tuple[_Placed, RunReport, int]] = []  # of the stages that ran last, with their runs
@@ -118,7 +124,7 @@ class StagedJob:
     @property
     def prediction(self) -> Prediction:
         """The time, memory and bytes that the plans predict, for all iterations or the bound of a ``while``."""
-        return joined_prediction([(p.plan.planned.prediction, _count(p.stage)) for p in self._placed])
+        return joined_prediction([(p.plan.planned.prediction, iteration_count(p.stage)) for p in self._placed])
 
     def explain(self) -> str:
         """Explain the plan of each stage as text."""
@@ -164,16 +170,16 @@ class StagedJob:
         targets = self.targets if targets is None else targets
         sinks = open_sinks_of(self.outputs, targets, self.sources.values(), self._options)
         began, runs, loops = time.perf_counter(), list[tuple[RunReport, int]](), list[WhileReport]()
-        shown = _Shown(progress, self._placed)
+        shown = StageProgress(progress, self.plans)
         self._last, self._filled = [], set()
         try:
-            for number, placed in enumerate(self._placed):
+            for number in range(len(self._placed)):
                 is_last = number == len(self._placed) - 1
-                reports = list(self._run(number, sinks if is_last else {}, stop, shown, loops))
-                if reports:
-                    self._last.append((placed, reports[-1][0], sum(times for _, times in reports)))
-                runs += reports
-                placed.plan.release()
+                for ran, reports in self._run(number, sinks if is_last else {}, stop, shown, loops):
+                    if reports:
+                        self._last.append((ran, reports[-1][0], sum(times for _, times in reports)))
+                    runs += reports
+                    ran.plan.release()
         except BaseException:
             for sink in sinks.values():
                 sink.abort()
@@ -230,7 +236,7 @@ class StagedJob:
                 sources[iterations.variable] = array_source(counter, iterations.variable)
             for name, read in iterations.reads.items():
                 base = self._source(read.value)
-                at = index_of(read, base.shape, iterations.values[0])
+                at = index_of(read, base.shape, next(iter(iterations.values), 0))
                 sources[name] = slice_source(base, at) if isinstance(base, ArraySource) else SliceSource(base, at)
         is_last = stage is self._staged.stages[-1]
         kept = tiers(self.targets) if is_last else {}
@@ -238,11 +244,11 @@ class StagedJob:
             kept = {name: name for name in iterations.writes}
         with reserved(sum(storage.nbytes for storage in self._kept.values())):
             planned, options = self._held.plan(stage.graph, sources, self._options, kept)
-        if is_while(stage):  # the bound says little about the iterations
+        if has_bound(stage):  # the bound says little about the iterations
             return _Placed(stage, StepPlan(planned, options), sources)
         statement, seconds = stage.graph.statement(stage.line), planned.prediction.seconds
-        require_iterations_in_time(statement, stage.line, _count(stage), seconds, options)
-        return _Placed(stage, StepPlan(planned, options, _count(stage)), sources)
+        require_iterations_in_time(statement, stage.line, iteration_count(stage), seconds, options)
+        return _Placed(stage, StepPlan(planned, options, iteration_count(stage)), sources)
 
     def _source(self, name: str) -> Source:
         """A value, or an input of the program as loops read it."""
@@ -256,111 +262,120 @@ class StagedJob:
         number: int,
         sinks: Mapping[str, Sink],
         stop: threading.Event | None,
-        shown: _Shown,
+        shown: StageProgress,
         loops: list[WhileReport],
-    ) -> Iterator[tuple[RunReport, int]]:
-        """Run a stage; yields reports, each with the number of runs that it stands for.
+    ) -> Iterator[tuple[_Placed, list[_CountedReport]]]:
+        """Run a stage, and the replay before it; yields the reports of each.
 
         Adds the end of a ``while`` to ``loops``.
         """
         placed = self._placed[number]
-        plan, iterations = placed.plan, placed.stage.iterations
-        held = self._held.storages
+        iterations = placed.stage.iterations
         if iterations is None:
-            graph = plan.planned.graph
-            names = [node.name for node in graph.nodes if isinstance(node, InputNode)]
-            sources = {name: placed.sources[name] if name in placed.sources else held[name].read for name in names}
-            written = {name: sinks[name] if name in sinks else held[name].read for name, _ in graph.outputs}
-            only = plan.run(sources, written, None, None if plan.runs_inline else stop)
-            shown.ended(number)
-            yield only.report(), 1
-            return
-        used = {n.name for n in placed.stage.graph.nodes if isinstance(n, InputNode)} | {*iterations.initial.values()}
+            yield placed, [self._run_statements(number, sinks, stop, shown)]
+        elif not iterations.replays:
+            before = self._placed[number - 1] if number else placed
+            is_replayed = before.stage.iterations is not None and before.stage.iterations.replays
+            values = iterations.values
+            if iterations.counted is not None:
+                skipped = len(values) - self._counts[iterations.counted]
+                values = values[skipped:]
+                for k in (number - 1, number) if is_replayed else (number,):
+                    shown.skipped(k, skipped)
+            self._fill(iterations.initial, values)
+            reports, again = list[_CountedReport](), list[_CountedReport]()
+            if is_replayed:
+                length = iterations.segment
+                for start in reversed(range(0, len(values), length)):
+                    segment = values[::-1][start : start + length]
+                    again += self._replay(number - 1, segment, placed.plan, stop, shown)
+                    _let_go(before.plan, placed.plan)
+                    reports += self._run_loop(number, segment[::-1], stop, shown, [])
+                    _let_go(placed.plan, before.plan)
+                yield before, again
+            else:
+                reports = self._run_loop(number, values, stop, shown, loops)
+            yield placed, reports
+
+    def _run_statements(
+        self, number: int, sinks: Mapping[str, Sink], stop: threading.Event | None, shown: StageProgress
+    ) -> _CountedReport:
+        """Run a stage that is not a loop."""
+        placed, held = self._placed[number], self._held.storages
+        plan, graph = placed.plan, placed.plan.planned.graph
+        names = [node.name for node in graph.nodes if isinstance(node, InputNode)]
+        sources = {name: placed.sources[name] if name in placed.sources else held[name].read for name in names}
+        written = {name: sinks[name] if name in sinks else held[name].read for name, _ in graph.outputs}
+        only = plan.run(sources, written, None, None if plan.runs_inline else stop)
+        shown.ended(number)
+        return only.report(), 1
+
+    def _fill(self, initial: Mapping[str, str | ValueSlice], values: range) -> None:
+        """Copy what values begin with in the first of these iterations."""
+        held = self._held.storages
+        for name, source in initial.items():
+            if isinstance(source, str):
+                held[name].fill(self._source(source))
+            elif values:
+                base = held[source.value]
+                held[name].fill(slice_source(base.read, index_of(source, base.shape, values[0])))
+
+    def _replay(
+        self, number: int, values: range, other: StepPlan, stop: threading.Event | None, shown: StageProgress
+    ) -> list[_CountedReport]:
+        """Compute the states of a segment again."""
+        iterations = self._placed[number].stage.iterations
+        assert iterations is not None
+        self._fill(iterations.initial, values)
+        return self._run_loop(number, values, stop, shown, [])
+
+    def _run_loop(
+        self,
+        number: int,
+        values: range,
+        stop: threading.Event | None,
+        shown: StageProgress,
+        loops: list[WhileReport],
+    ) -> list[_CountedReport]:
+        """Run iterations of a loop."""
+        placed, held = self._placed[number], self._held.storages
+        iterations = placed.stage.iterations
+        assert iterations is not None
+        used = {n.name for n in placed.stage.graph.nodes if isinstance(n, InputNode)}
+        used |= {source for source in iterations.initial.values() if isinstance(source, str)}
         used |= {part.value for part in iterations.reads.values()}
         for name in sorted(used & self._kept.keys() - self._filled):
             self._kept[name].fill(self.sources[name])
             self._filled.add(name)
-        for name, source in iterations.initial.items():
-            held[name].fill(self._source(source))
         bases = {part.value: self._source(part.value) for part in iterations.reads.values()}
-        loop = LoopRun(iterations, plan, placed.sources, bases, held)
+        loop = LoopRun(iterations, placed.plan, placed.sources, bases, held)
         n_run = n_reported = 0
-        for value, run in loop.run(stop):
+        reports = list[_CountedReport]()
+        for value, run in loop.run(values, stop):
             n_run += 1
             shown.ended(number, value)
             if not loop.goes_on:
-                yield run.report(), n_run - n_reported
+                reports.append((run.report(), n_run - n_reported))
             elif run.has_events and n_reported < MAX_EVENT_REPORTS:
                 n_reported += 1
-                yield run.report(), 1
-        if is_while(placed.stage):
-            bound, line = len(iterations.values), placed.stage.line
-            shown.skipped(number, bound - n_run)
-            reached = n_run == bound and loop.holds()
-            loops.append(WhileReport(line, placed.stage.graph.statement(line), n_run, bound, reached))
+                reports.append((run.report(), 1))
+        if iterations.condition is not None:
+            self._counts[iterations.condition] = n_run
+            shown.skipped(number, len(values) - n_run)
+            reached, line = n_run == len(values) and loop.holds(), placed.stage.line
+            loops.append(WhileReport(line, placed.stage.graph.statement(line), n_run, len(values), reached))
+        return reports
 
 
-def heading(stage: Stage) -> str:
-    """A stage in words."""
-    if stage.iterations is None:
-        return f"from line {stage.line} on"
-    at_most = "at most " if is_while(stage) else ""
-    return f"the loop on line {stage.line}: one of {at_most}{len(stage.iterations.values):,} iterations"
+def _let_go(plan: StepPlan, other: StepPlan) -> None:
+    """Free what a plan keeps between runs if another one could not keep its own too."""
+    if plan.kept_nbytes + other.kept_nbytes > other.planned.memgraph.capacity:
+        plan.release()
 
 
-def is_while(stage: Stage) -> bool:
-    """True if a stage is the body of a ``while``."""
-    return stage.iterations is not None and stage.iterations.condition is not None
-
-
-class _Shown:
-    """Reports how much of all stages is done."""
-
-    def __init__(self, progress: Callable[[Progress], None] | None, placed: Sequence[_Placed]) -> None:
-        self._progress, self._began = progress, time.monotonic()
-        self._stages = [p.stage for p in placed]
-        self._due = self._began + PROGRESS_SECONDS
-        self._work = [_work(p.plan) for p in placed]
-        counts = [_count(p.stage) for p in placed]
-        self._total = [sum(n * work[k] for n, work in zip(counts, self._work, strict=True)) for k in range(3)]
-        self._done = [0, 0, 0]
-
-    def ended(self, number: int, value: int | None = None) -> None:
-        """Note that the plan of a stage has run once; of a loop, for a value of its variable."""
-        if self._progress is None:
-            return
-        for k, amount in enumerate(self._work[number]):
-            self._done[k] += amount
-        now = time.monotonic()
-        if now >= self._due or self._done[0] == self._total[0]:
-            self._due = now + PROGRESS_SECONDS
-            statement = "" if value is None else _iteration(self._stages[number], value)
-            (ops, flops, nbytes), (all_ops, all_flops, all_nbytes) = self._done, self._total
-            self._progress(Progress(ops, all_ops, flops, all_flops, nbytes, all_nbytes, now - self._began, statement))
-
-    def skipped(self, number: int, runs: int) -> None:
-        """Note that the plan of a stage will run that many times less than its bound."""
-        for k, amount in enumerate(self._work[number]):
-            self._total[k] -= runs * amount
-
-
-def _iteration(stage: Stage, value: int) -> str:
-    """An iteration in words, by the value of the loop's variable."""
-    if is_while(stage):
-        return f"iteration {value + 1:,} of at most {_count(stage):,} of line {stage.line}"
-    return f"iteration {value} of line {stage.line}"
+def _values_nbytes(staged: StagedProgram) -> int:
+    return sum(math.prod(value.shape) * value.dtype.itemsize for value in staged.values)
 
 
 def _nbytes(source: Source) -> int:
     return math.prod(source.shape) * source.dtype.itemsize
-
-
-def _work(plan: StepPlan) -> tuple[int, int, int]:
-    """Ops, operations and bytes of one run."""
-    planned = plan.planned
-    return len(planned.memgraph), int(planned.prediction.flops), sum(planned.memgraph.nbytes_by_link().values())
-
-
-def _count(stage: Stage) -> int:
-    """How many times the plan of a stage runs, or the bound of a ``while``."""
-    return 1 if stage.iterations is None else len(stage.iterations.values)

@@ -143,7 +143,7 @@ def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
 
 def _stages(job: StagedJob, form: str, program: str) -> None:
     """Print the plan of each stage of a program with long loops, and the whole run's prediction."""
-    from einturnip.api.staged_job import heading, is_while
+    from einturnip.api.stage_progress import heading, is_while
     from einturnip.cli.output_lines import columns, show_lines
     from einturnip.core.units import format_seconds
     from einturnip.report.explain import explained

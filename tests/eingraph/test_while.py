@@ -311,21 +311,6 @@ output s, first, last, by_carried
         np.testing.assert_allclose(result[name], value, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "while s < 100, at most 9 {\n  s = s * 2\n}\ng[i] = grad(s, v[i])\noutput g",
-        "while s < 100, at most 9 {\n  s = s * 2\n}\nt = s * v[0]\ng[i] = grad(t, v[i])\noutput g",
-        "while s < 100, at most 9 {\n  s = s * 2\n  t = s + v[0]\n  g[i] = grad(t, v[i])\n}\noutput s",
-        "w = 2 * s\nwhile w < 100, at most 9 {\n  w = w * 2\n}\ng = grad(w, s)\noutput g",
-    ],
-)
-def test_a_gradient_through_a_while_is_refused(text: str) -> None:
-    with pytest.raises(SourceError, match="E217.*\n.*--> <text>:") as error:
-        et.compile(f"input v : f64[n]\ns = sum[i] v[i]\n{text}")(v=np.ones(3))
-    assert "while" in str(error.value) and "grad(" in str(error.value)
-
-
 # -- errors
 
 

@@ -237,3 +237,21 @@ def test_no_part_of_a_run_imports_masked_arrays(folder):
     environment = ENVIRONMENT | {"EINTURNIP_PLANS": "off"}
     found = subprocess.run([sys.executable, "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
     assert found.stdout.split() == ["0", "False"], found
+
+
+@pytest.mark.slow
+def test_a_gradient_through_a_loop_whose_states_are_larger_than_the_memory(folder):
+    """400 states of 1 MiB."""
+    x, c = random(1 << 18), random(1 << 18)
+    saved(folder / "x.npy", x)
+    saved(folder / "c.npy", c)
+    text = (
+        "input x : f32[n], c : f32[n]\nh[i] = x[i]\nfor t in 0 .. 400 {\n  h[i] = h[i] - 0.01 * h[i]^2 * c[i]\n}\n"
+        "loss = sum[i] h[i]\ng[i] = grad(loss, x[i])\noutput g"
+    )
+    assert peak(folder, text, "160MiB", "-i", "x=x.npy", "-i", "c=c.npy", "-o", "g=g.npy") <= parse_size("160MiB")
+    h, g = x[::500].astype(np.float64), 1.0
+    for _ in range(400):
+        g = g * (1 - 0.02 * h * c[::500])
+        h = h - 0.01 * h**2 * c[::500]
+    assert np.allclose(np.load(folder / "g.npy")[::500], g, rtol=1e-3)

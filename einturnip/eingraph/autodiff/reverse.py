@@ -1,15 +1,15 @@
 """Gradients by a reverse sweep over the nodes of a graph under construction.
 
-The adjoint of a node is the sum of the contributions of all nodes that read it. There is one sweep for each loss. It
-computes only the adjoints that are requested, and gradients of the same loss share it. It adds ordinary einsums, which
-can be differentiated again.
+The adjoint of a node is the sum of its seed, if it has one, and the contributions of all nodes that read it. There is
+one sweep for each loss. It computes only the adjoints that are requested, and gradients of the same loss share it. It
+adds ordinary einsums, which can be differentiated again.
 
 Source: Griewank and Walther, Evaluating Derivatives (2nd ed.), ch. 3: reverse mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from einturnip.eingraph.autodiff.einsum import AdjointTerm, contribution, is_flat
@@ -30,15 +30,19 @@ class Gradients:
 
     def __init__(self, assembly: GraphBuilder) -> None:
         self.assembly = assembly
-        self._sweeps: dict[int, _Sweep] = {}
+        self._sweeps: dict[int, Sweep] = {}
         self._made: dict[Hashable, tuple[AdjointTerm | None, Einsum]] = {}
 
     def gradient(self, loss: int, tensor: int) -> int:
         """Return the node of the derivative of the scalar node ``loss`` with respect to the node ``tensor``."""
-        if loss not in self._sweeps:
-            self._sweeps[loss] = _Sweep(self, loss)
-        adjoint = self._sweeps[loss].adjoint(tensor)
+        adjoint = self.sweep_of(loss).adjoint(tensor)
         return adjoint if isinstance(adjoint, int) else self.filled(adjoint, tensor)
+
+    def sweep_of(self, loss: int) -> Sweep:
+        """Return the sweep of a loss, which all of its gradients share."""
+        if loss not in self._sweeps:
+            self._sweeps[loss] = Sweep(self, {loss: (constant(1, self.assembly.nodes[loss].dtype),)})
+        return self._sweeps[loss]
 
     def filled(self, number: ScalarConst, tensor: int) -> int:
         """Add a node with the same number at every element, in the shape of another node."""
@@ -69,15 +73,19 @@ class Gradients:
         return self._made[key][0], outside
 
 
-class _Sweep:
-    """The adjoints of one loss that have been computed so far."""
+class Sweep:
+    """The adjoints of one loss that have been computed so far.
 
-    def __init__(self, gradients: Gradients, loss: int) -> None:
-        self.gradients, self.loss = gradients, loss
+    ``seeds``: by node, the derivatives of the loss by it that no reader of the node contributes: 1 for the loss itself,
+    or what another graph found that reads the node.
+    """
+
+    def __init__(self, gradients: Gradients, seeds: Mapping[int, Sequence[Adjoint]]) -> None:
+        self.gradients, self.seeds = gradients, seeds
         nodes = gradients.assembly.nodes
-        self.adjoints: dict[int, Adjoint] = {loss: constant(1, nodes[loss].dtype)}
+        self.adjoints: dict[int, Adjoint] = {}
         self._users: dict[int, list[int]] = {}
-        seen, stack = {loss}, [loss]
+        seen, stack = set(seeds), list(seeds)
         while stack:
             user = stack.pop()
             for operand in dict.fromkeys(_differentiable(nodes, user)):
@@ -101,12 +109,14 @@ class _Sweep:
     def _made(self, number: int) -> Adjoint:
         made = self.gradients
         node = made.assembly.nodes[number]
-        if is_shift_invariant(made.assembly.nodes, self._users, self.loss, number):
+        if is_shift_invariant(made.assembly.nodes, self._users, self.seeds, number):
             return constant(0, node.dtype)
-        parts: list[AdjointPart] = []
+        parts = [
+            AdjointPart(g, whole_piece(g, node) if isinstance(g, int) else None) for g in self.seeds.get(number, ())
+        ]
         for user in sorted(self._users.get(number, ()), reverse=True):
             g = self.adjoints[user]
-            if not is_number(g, 0) if isinstance(g, ScalarConst) else True:
+            if not is_zero(g):
                 parts += self._from(user, number, g)
         return total(made.assembly, parts, node.shape, node.dtype, f"{node.name}.grad", node.line)
 
@@ -127,6 +137,17 @@ class _Sweep:
                     placed = made.assembly.place(found.drafts, outside, name, reads.line)
                     parts.append(AdjointPart(placed, TensorPiece(placed, found.axes, found.offsets)))
         return parts
+
+
+def is_zero(adjoint: Adjoint) -> bool:
+    """True for a number that is zero."""
+    return isinstance(adjoint, ScalarConst) and is_number(adjoint, 0)
+
+
+def whole_piece(number: int, node: Node) -> TensorPiece:
+    """A node as a piece that is a whole tensor."""
+    axes = len(node.shape)
+    return TensorPiece(number, tuple(range(axes)), (0,) * axes)
 
 
 def _is_flat(node: EinsumNode) -> bool:

@@ -10,7 +10,7 @@ that form through the operators below, and they do not depend on m where c or d 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from einturnip.eingraph.types import EinsumNode, Node
@@ -34,9 +34,12 @@ class _OtherDependence(Exception):
     """Raised for a value that depends on m in another form."""
 
 
-def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]], loss: int, number: int) -> bool:
+def is_shift_invariant(
+    nodes: Sequence[Node], users: Mapping[int, Sequence[int]], ends: Container[int], number: int
+) -> bool:
     """True where the loss provably does not depend on the value of node ``number``, a maximum or minimum.
 
+    ``ends``: the nodes by which the loss depends on this graph.
     Equal nodes, which are not shared yet, are treated as one node.
     """
     node = nodes[number]
@@ -45,6 +48,8 @@ def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]]
     if node.einsum.aggregation is None or not node.einsum.aggregation.bounds:
         return False
     same = [k for k in users if k == number or _is_same(node, nodes[k])]
+    if any(k in ends for k in same):
+        return False
     known = {k: ShiftDegree(False, 1.0, tuple(range(len(node.shape)))) for k in same}
     waiting = {user for k in same for user in users[k]}
     try:
@@ -53,7 +58,7 @@ def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]]
             waiting.remove(user)
             found = _degree(nodes[user], known)
             if found.by:
-                if user == loss:
+                if user in ends:
                     return False
                 known[user] = found
                 waiting |= set(users.get(user, ()))

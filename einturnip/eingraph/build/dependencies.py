@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
@@ -67,6 +67,21 @@ def tensors_read(tensor: Tensor) -> tuple[int, ...]:
             return initial, last
         case _:
             assert_never(tensor)
+
+
+def dependents(tensors: Sequence[Tensor], sources: Iterable[int]) -> set[int]:
+    """The sources and all tensors that are computed from them, in any iteration of loops."""
+    readers = dict[int, list[int]]()
+    for number, tensor in enumerate(tensors):
+        for read in tensors_read(tensor):
+            readers.setdefault(read, []).append(number)
+    found, stack = set[int](), list(sources)
+    while stack:
+        number = stack.pop()
+        if number not in found:
+            found.add(number)
+            stack += readers.get(number, ())
+    return found
 
 
 def expressions(equation: Equation) -> Iterator[Expr]:

@@ -277,17 +277,8 @@ class LoopBody:
             self._known[read] = number = self._new()
             self.reads[number] = read
             self._sizes.axes[number] = self._axes_of(read)
-            self._sizes.names[number] = self.text(read)
+            self._sizes.names[number] = slice_text(self._sizes, read, self.loop.variable)
         return self._known[read]
-
-    def text(self, part: TensorSlice) -> str:
-        """A slice as text: ``X[t - 1, :]``."""
-        positions, variable = dict(part.place), self.loop.variable
-        indices = [
-            position_text(positions[axis], variable) if axis in positions else ":"
-            for axis in range(len(self._sizes.axes[part.tensor]))
-        ]
-        return f"{self._sizes.name_of(part.tensor)}[{', '.join(indices)}]"
 
     def _guard(self, index: GuardedAccess, inner: AffineIndex, tensor: int, axis: int) -> Iterator[tuple[Expr, Expr]]:
         """Yield the test that an index is inside, and the value outside; nothing if it always is."""
@@ -340,6 +331,16 @@ class LoopBody:
         for axis, position in place:
             if not self._is_within(position, 0, self._sizes.axes[tensor][axis].value - 1):
                 raise Unrolled(f"an index on line {span.line} leaves its axis")
+
+
+def slice_text(sizes: BoundSizes, part: TensorSlice, variable: str) -> str:
+    """A slice as text: ``X[t - 1, :]``."""
+    positions = dict(part.place)
+    indices = [
+        position_text(positions[axis], variable) if axis in positions else ":"
+        for axis in range(len(sizes.axes[part.tensor]))
+    ]
+    return f"{sizes.name_of(part.tensor)}[{', '.join(indices)}]"
 
 
 def _with_slice(statement: Replace) -> Equation:

@@ -11,14 +11,20 @@ from einturnip.lang.sizes import size_names
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The index ``factor * variable + offset`` into an axis."""
+    """The index ``(factor * variable + offset) // divisor % modulus`` into an axis.
+
+    ``modulus`` 0 means none. Positions in the program's tensors have neither divisor nor modulus.
+    """
 
     factor: int
     offset: int
+    divisor: int = 1
+    modulus: int = 0
 
     def at(self, value: int) -> int:
         """The index in the iteration in which the variable has this value."""
-        return self.factor * value + self.offset
+        found = (self.factor * value + self.offset) // self.divisor
+        return found % self.modulus if self.modulus else found
 
 
 Place = tuple[tuple[int, Position], ...]
@@ -52,10 +58,14 @@ def linear(size: SizeExpr, variable: str, integer: Callable[[SizeExpr], int | No
 
 
 def position_text(position: Position, variable: str) -> str:
-    """Format a position: ``t``, ``2 * t + 1``, ``3``."""
+    """Format a position: ``t``, ``2 * t + 1``, ``3``; ``k`` counts iterations without a variable."""
+    name = variable or "k"
     if position.factor == 0:
         return str(position.offset)
-    text = {1: variable, -1: f"-{variable}"}.get(position.factor, f"{position.factor} * {variable}")
-    if position.offset == 0:
-        return text
-    return f"{text} {'+' if position.offset > 0 else '-'} {abs(position.offset)}"
+    text = {1: name, -1: f"-{name}"}.get(position.factor, f"{position.factor} * {name}")
+    if position.offset:
+        text = f"{text} {'+' if position.offset > 0 else '-'} {abs(position.offset)}"
+    for op, number in (("//", position.divisor), ("%", position.modulus)):
+        if number > 1:
+            text = f"({text}) {op} {number}" if " " in text else f"{text} {op} {number}"
+    return text

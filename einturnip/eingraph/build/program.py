@@ -194,9 +194,8 @@ class ProgramLowering:
             match statement:
                 case DimDef() | Output():
                     pass
-                case InputDef(name=name, number=number, dtype=dtype, span=span):
-                    shape = tuple(size.value for size in self.sizes.axes[number])
-                    self.nodes[number] = self.builder.add(InputNode(name, shape, dtype, span.line))
+                case InputDef():
+                    self._input(statement)
                 case Equation():
                     self._equation(statement)
                 case Replace() | Concatenate():
@@ -210,6 +209,11 @@ class ProgramLowering:
             if not isinstance(statement, DimDef | Output | Loop):
                 self._require_addressable(statement)
             self._count.add(statement, len(self.builder.nodes))
+
+    def _input(self, tensor: InputDef) -> None:
+        shape = tuple(size.value for size in self.sizes.axes[tensor.number])
+        node = InputNode(tensor.name, shape, tensor.dtype, tensor.span.line)
+        self.nodes[tensor.number] = self.builder.add(node)
 
     def _require_addressable(self, statement: InputDef | Equation | Replace | Concatenate | GradStatement) -> None:
         """Report a tensor that exceeds the addressable size."""
@@ -284,15 +288,20 @@ class ProgramLowering:
         node = ConcatNode(statement.name, shape, statement.dtype, pieces, statement.span.line)
         self.nodes[statement.number] = self.builder.add(node)
 
-    def _gradient(self, statement: GradStatement) -> None:
-        if self._is_unsized(statement, (statement.loss, statement.by)):
-            return
+    @property
+    def gradients(self) -> Gradients:
+        """The gradients within the graph under construction."""
         from einturnip.eingraph.autodiff.reverse import Gradients  # most programs have none
 
         if self._derived is None:
             self._derived = Gradients(self.builder)
+        return self._derived
+
+    def _gradient(self, statement: GradStatement) -> None:
+        if self._is_unsized(statement, (statement.loss, statement.by)):
+            return
         loss, by = self.nodes[statement.loss], self.nodes[statement.by]
-        self.nodes[statement.number] = made = self._derived.gradient(loss, by)
+        self.nodes[statement.number] = made = self.gradients.gradient(loss, by)
         self._gradients.add(made)
         self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
 
