@@ -243,7 +243,7 @@ def _on_streams(
     """Run a plan on the streams of one or more devices."""
     memgraph = planned.memgraph
     pinned = memgraph.host_nbytes + sum(planned.staging)
-    devices = planned.device.kind.open(planned.device, memgraph.device_nbytes, pinned)
+    devices = planned.device.kind.open(planned.device, memgraph.arenas_nbytes, pinned)
     try:
         transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
         tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)

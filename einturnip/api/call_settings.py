@@ -14,13 +14,14 @@ from einturnip.api.result_memory import release
 from einturnip.compiler import Options, reading_within
 from einturnip.core.errors import BindError
 from einturnip.core.resident import callers_nbytes
-from einturnip.core.units import parse_size
+from einturnip.core.units import least_and_extra, parse_size, parse_sizes
 from einturnip.cost.link import parse_link
 from einturnip.cost.site_rates import parse_rates
 from einturnip.devices.choice import is_on_host
 from einturnip.storage.types import Array
 
 Size = str | int
+Sizes = Size | Sequence[Size]
 Target = str | os.PathLike[str] | Array
 
 DASK = "dask"
@@ -31,8 +32,8 @@ DASK = "dask"
 class Settings:
     """The settings of a call (see ``Program.__call__``)."""
 
-    memory: Size | None = None
-    arena: Size | None = None
+    memory: Sizes | None = None
+    arena: Sizes | None = None
     workers: int | None = None
     out: Mapping[str, Target] = field(default_factory=dict)
     spill: str | os.PathLike[str] | None = None
@@ -49,9 +50,12 @@ class Settings:
 
     def options(self) -> Options:
         """The planner's options, except the memory of the process."""
+        memory, of_memory = _sizes(self.memory)
+        arena, of_arena = _sizes(self.arena)
         return Options(
-            memory=None if self.memory is None or is_on_host(self.device) else parse_size(self.memory),
-            arena=None if self.arena is None else parse_size(self.arena),
+            memory=None if is_on_host(self.device) else memory,
+            arena=arena,
+            extra=of_arena or of_memory,
             workers=None if self.workers is None else checked_workers(self.workers),
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
@@ -75,11 +79,16 @@ class Settings:
         if self.retries and client is None:
             raise BindError("retries= is for runs on workers, which can be lost. help: give client= too")
 
+    @property
+    def least_memory(self) -> int | None:
+        """The memory of the smallest site, in bytes."""
+        return _sizes(self.memory)[0]
+
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None if the arena is given instead."""
         if self.arena is not None or not is_on_host(self.device):
             return None
-        return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
+        return plan_cache.free_share() if self.memory is None else min(parse_sizes(self.memory))
 
     def reading(self, before: int) -> AbstractContextManager[None]:
         """Context in which the program is read within the memory. ``before``: the process's before the call."""
@@ -93,3 +102,7 @@ class Settings:
             release()  # memory left by earlier runs is not charged to this one
             plan_cache.release_idle_resources()
         return callers_nbytes()
+
+
+def _sizes(sizes: Sizes | None) -> tuple[int | None, tuple[int, ...]]:
+    return (None, ()) if sizes is None else least_and_extra(parse_sizes(sizes))

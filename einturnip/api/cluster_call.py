@@ -15,7 +15,6 @@ from einturnip.api.run_program import run_on_cluster, with_arrays
 from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.compiler import bind
 from einturnip.core.errors import BindError
-from einturnip.core.units import parse_size
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.formats.hdf5_external import external_files_allowed
 
@@ -53,8 +52,7 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
     check_names("dim", sizes, program.dims)
     require_output(program)
     with_states = with_state_outputs(program, settings.out)
-    memory = None if settings.memory is None else parse_size(settings.memory)
-    options = replace(settings.options(), memory=memory)
+    options = replace(settings.options(), memory=settings.least_memory)
     sources = open_inputs(program, given, sized.folder, True)
     try:
         graph = bind(with_states, sources, sizes)

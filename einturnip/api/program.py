@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from einturnip.api import call_cache, plan_cache
 from einturnip.api.call_planning import Planned, SizedProgram, plan_call, plan_undisturbed
-from einturnip.api.call_settings import Settings, Size, Target
+from einturnip.api.call_settings import Settings, Size, Sizes, Target
 from einturnip.api.cluster_call import run_on
 from einturnip.api.inputs import check_names, compile_path
 from einturnip.api.jobs import Job
@@ -23,7 +23,6 @@ from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
 from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import BindError, RunError
-from einturnip.core.units import parse_size
 from einturnip.devices.choice import of_sites
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
@@ -105,8 +104,8 @@ class Program:
     def __call__(
         self,
         *,
-        memory: Size | None = None,
-        arena: Size | None = None,
+        memory: Sizes | None = None,
+        arena: Sizes | None = None,
         workers: int | None = None,
         out: Mapping[str, Target] | None = None,
         spill: str | os.PathLike[str] | None = None,
@@ -149,6 +148,7 @@ class Program:
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
         is_cacheable = plain and client is None and rates is None and not retries
+        is_cacheable = is_cacheable and (arena is None or isinstance(arena, str | int))
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
         settings_key = self._plan_key, budget, workers, policy, exact, device, link, reproducible, force, *given
         key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
@@ -173,8 +173,8 @@ class Program:
     def plan(
         self,
         *,
-        memory: Size | None = None,
-        arena: Size | None = None,
+        memory: Sizes | None = None,
+        arena: Sizes | None = None,
         workers: int | None = None,
         out: Mapping[str, Target] | None = None,
         spill: str | os.PathLike[str] | None = None,
@@ -220,8 +220,8 @@ class Program:
     def session(
         self,
         *,
-        memory: Size | None = None,
-        arena: Size | None = None,
+        memory: Sizes | None = None,
+        arena: Sizes | None = None,
         workers: int | None = None,
         spill: str | os.PathLike[str] | None = None,
         spill_limit: Size | None = None,
@@ -264,7 +264,7 @@ class Program:
         with external_files_allowed(allow_external):
             options, allowed = settings.options(), settings.allowed()
             if client is not None:
-                options, allowed = replace(options, memory=None if memory is None else parse_size(memory)), None
+                options, allowed = replace(options, memory=settings.least_memory), None
             return Session(self._program, self._folder, sizes, options, given, allowed=allowed, client=client)
 
     def planned(

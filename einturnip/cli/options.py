@@ -11,7 +11,7 @@ import click
 
 from einturnip.core.errors import BindError
 from einturnip.core.planning_limit import planning_limit, require_room
-from einturnip.core.units import parse_size
+from einturnip.core.units import parse_size, parse_sizes
 
 if TYPE_CHECKING:
     from einturnip.cost.link import MachineLink
@@ -35,6 +35,19 @@ class ByteSize(click.ParamType[int]):
             return parse_size(value)
         except BindError as error:
             self.fail(str(error), param, ctx)
+
+
+class ByteSizes(click.ParamType["int | tuple[int, ...]"]):
+    """Bytes, or bytes of each site: ``2GiB,512MiB``."""
+
+    name = "SIZE[,SIZE...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | tuple[int, ...]:
+        try:
+            sizes = parse_sizes(value)
+        except BindError as error:
+            self.fail(str(error), param, ctx)
+        return sizes if len(sizes) > 1 else sizes[0]
 
 
 class LinkRates(click.ParamType["MachineLink"]):
@@ -108,8 +121,9 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
     of_sites = (ctx.params.get("sites") or 1) > 1  # each has the memory, and this process is none of them
     on_host = not of_sites and (value == "cpu" or (value == "auto" and driver()))
-    if on_host and "numpy" not in sys.modules:
-        with planning_limit(ctx.params["memory"], MIN_RUN_NBYTES):
+    memory = ctx.params["memory"]
+    if on_host and "numpy" not in sys.modules and not isinstance(memory, tuple):
+        with planning_limit(memory, MIN_RUN_NBYTES):
             require_room()
     from einturnip.devices.choice import check
 
@@ -170,11 +184,11 @@ outputs = click.option(
 budget = _all(
     click.option(
         "--memory",
-        type=ByteSize(),
+        type=ByteSizes(),
         is_eager=True,  # ``_device`` reads it
         help="Bound on the memory of the whole process. [half of the free memory]",
     ),
-    click.option("--arena", type=ByteSize(), help="Size of the arena alone, instead of --memory."),
+    click.option("--arena", type=ByteSizes(), help="Size of the arena alone, instead of --memory."),
     click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for tensors that do not fit in memory."),
     click.option("--spill-limit", type=ByteSize(), help="Bound on the spilled bytes."),
     click.option("--workers", type=click.IntRange(min=1), help="Number of compute threads. [one per core]"),

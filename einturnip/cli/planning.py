@@ -12,7 +12,7 @@ import click
 from einturnip.core import stages
 from einturnip.core.errors import BindError, RunError
 from einturnip.core.resident import peak_resident_nbytes
-from einturnip.core.units import format_size
+from einturnip.core.units import format_size, least_and_extra
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
@@ -146,6 +146,9 @@ def budget_options(budget: dict[str, Any]) -> Options:
     settings = dict(budget)
     if settings["memory"] is not None and settings["arena"] is not None:
         raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
+    for name in ("memory", "arena"):
+        if isinstance(settings[name], tuple):
+            settings[name], settings["extra"] = least_and_extra(settings[name])
     settings["rates"] = settings["rates"] or ()
     return Options(**settings)
 

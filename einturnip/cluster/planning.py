@@ -12,7 +12,7 @@ from typing import NamedTuple
 from einturnip.cluster.chunks import extra_nbytes
 from einturnip.cluster.tensors import HeldTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
@@ -124,8 +124,11 @@ def plan_on(
     ``finished``: regions of outputs that are stored already.
 
     Raises:
-        CapacityError: it does not fit; names the worker, the statement with the largest tiles, and the minimum.
+        BindError: unlike memories are stated. CapacityError: it does not fit; names the worker, the statement with the
+            largest tiles, and the minimum.
     """
+    if options.extra:
+        raise BindError("the workers of a cluster have the same memory. help: state one size, such as 4GiB")
     search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept, finished)
     memory = options.memory or default_memory(workers)
     if options.arena is not None:

@@ -62,6 +62,22 @@ def parse_size(text: str | int) -> int:
     return nbytes
 
 
+def parse_sizes(text: str | int | Sequence[str | int]) -> tuple[int, ...]:
+    """Convert one size, or one for each site: ``2GiB,512MiB``, or a sequence of sizes.
+
+    Raises:
+        BindError: there is no size, or one is wrong.
+    """
+    sizes = text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text
+    return tuple(parse_size(size) for size in sizes) or (parse_size(""),)
+
+
+def least_and_extra(sizes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """Return the smallest of several sizes, and what each has in addition; () if there is only one size."""
+    least = min(sizes)
+    return least, tuple(size - least for size in sizes) if len(sizes) > 1 else ()
+
+
 def format_size(nbytes: float) -> str:
     """Format bytes in binary units with at most four digits: ``1.50 GiB``."""
     if abs(nbytes) >= 1 << 70:

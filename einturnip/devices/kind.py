@@ -65,8 +65,8 @@ class DeviceKind:
         """Return a kernel's bytes of workspace. ``compiled``: the host compiles kernels to machine code."""
         return planned_workspace_nbytes(space, extents, mode, compiled)
 
-    def open(self, chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
-        """Open the devices, each with an arena of ``arena`` bytes.
+    def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
+        """Open the devices. ``arenas``: the bytes of each one's arena.
 
         The first one has the ``pinned`` bytes of all.
 

@@ -129,11 +129,12 @@ class SimulatedKind(DeviceKind):
         """See DeviceKind."""
         return range(len(numbers))
 
-    def open(self, chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
+    def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
         """See DeviceKind."""
         seed = ",".join(map(str, chosen.numbers)) if chosen.further else chosen.number
         streams = VirtualStreams(random_delays(seed))
-        return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, name in enumerate(chosen.names)]
+        named = enumerate(zip(chosen.names, arenas, strict=True))
+        return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, (name, arena) in named]
 
 
 SIM = SimulatedKind()

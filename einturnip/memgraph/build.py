@@ -22,7 +22,7 @@ from einturnip.cost.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits, TaskRow, rows
 from einturnip.memgraph.eviction import EvictionQueue, join_spill_files, spill_files
-from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
+from einturnip.memgraph.multi_arena import ArenaParts, address_range, arena_excess, name_copies
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tuning.memory import LOOKAHEAD_SHARE, MAX_DEPS_PER_OP, MAX_NEIGHBOURS
@@ -43,32 +43,33 @@ def build(
     ahead: int | None = None,
     parts: ArenaParts | None = None,
     limits: PlanLimits = UNLIMITED,
+    extra: Sequence[int] = (),
 ) -> MemGraph:
-    """Place every value of ``tasks`` in ``capacity`` bytes.
+    """Place every value of ``tasks`` in ``capacity`` bytes of each device.
 
     ``readable``: outputs whose stored tiles can be read again. ``ahead``: number of tasks by which the allocation
     cursor runs ahead by evicting values with a distant next use; two per worker by default. ``parts``: separate parts
-    of the arena, for programs that must not wait for each other.
+    of the arena, for programs that must not wait for each other. ``extra``: by device, bytes of its arena in addition.
 
     Raises:
         CapacityError: one task's working set, ``needed``, is larger than the capacity.
         TooLarge: the plan exceeds ``limits``.
     """
     ahead = 2 * machine.workers if ahead is None else ahead
-    return _placed(tasks, capacity, machine, readable, ahead, parts, limits).freeze(tasks)
+    return _placed(tasks, capacity, machine, readable, ahead, parts, limits, extra).freeze(tasks)
 
 
 def _placed(
     tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
-    ahead: int, parts: ArenaParts | None, limits: PlanLimits,
+    ahead: int, parts: ArenaParts | None, limits: PlanLimits, extra: Sequence[int],
 ) -> OpColumns:  # fmt: skip
     """Place the values; fall back to cache lines where pages do not fit. The builder is freed on return."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, limits).run()
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, limits, extra).run()
     except CapacityError as error:
         if granule(capacity) == LINE_NBYTES or isinstance(error, TooLarge):
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE_NBYTES, ahead, parts, limits).run()
+    return _Builder(tasks, capacity, machine, readable, LINE_NBYTES, ahead, parts, limits, extra).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
@@ -82,16 +83,17 @@ class _Builder:
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
-        ahead: int, parts: ArenaParts | None, limits: PlanLimits,
+        ahead: int, parts: ArenaParts | None, limits: PlanLimits, extra: Sequence[int],
     ) -> None:  # fmt: skip
         self.t, self.readable, self.machine = tasks, readable, machine
         largest = int(tasks.value_nbytes.max(initial=0))
-        available = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
+        every = _all_nbytes(tasks, granule)
+        sizes = [min(capacity + more, every) // granule * granule for more in extra or [0] * tasks.devices]
         if parts is not None:
             self.arenas = parts.arenas(granule, largest)
             self.device: Sequence[int] = parts.owner
         else:
-            self.arenas = [Arena(available, granule, largest, k * available) for k in range(tasks.devices)]
+            self.arenas = [Arena(size, granule, largest, k * max(sizes)) for k, size in enumerate(sizes)]
             self.device = array("H", tasks.device.tobytes()) if tasks.devices > 1 else bytes(tasks.n_values)
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
         self.spill = spill_files(tasks.devices, len(self.arenas), granule)
@@ -137,7 +139,8 @@ class _Builder:
         if self.t.devices > 1:
             name_copies(self.ops, self.t)
         peak = max(arena.peak + (arena.begin if self.t.devices == 1 else 0) for arena in self.arenas)
-        self.ops.close(self.arenas[-1].end, join_spill_files(self.ops, self.spill), peak, self.origin)
+        capacity, sizes = address_range(self.arenas, self.t.devices)
+        self.ops.close(capacity, join_spill_files(self.ops, self.spill), peak, self.origin, sizes)
         return self.ops
 
     # One task: allocate, emit its op, record the values whose last use it is.

@@ -33,6 +33,8 @@ def check(graph: MemGraph) -> None:
     """
     _check_acyclic(graph)
     _check_capacity(graph)
+    if graph.devices > 1:
+        _check_arenas(graph)
     _check_outputs(graph)
     _check_races(graph)
 
@@ -50,6 +52,18 @@ def _check_capacity(graph: MemGraph) -> None:
             mine = rows[rows[:, 0] == tier]
             if len(mine) and (mine[:, 1].min() < 0 or (mine[:, 1] + mine[:, 2]).max() > limit):
                 raise InternalError(f"a {name} leaves the {limit} bytes of tier {tier}")
+
+
+def _check_arenas(graph: MemGraph) -> None:
+    """Check that no access leaves the arena of its device for the range of the next one."""
+    limits = np.array(graph.arenas_nbytes, np.int64)
+    for name, rows in (("read", graph.read), ("write", graph.write)):
+        mine = rows[(rows[:, 0] == COMPUTE) & (rows[:, 2] > 0)]
+        device, offset = np.divmod(mine[:, 1], max(1, graph.device_nbytes))
+        over = np.flatnonzero(offset + mine[:, 2] > limits[np.minimum(device, len(limits) - 1)])
+        if len(over):
+            k = int(device[over[0]])
+            raise InternalError(f"a {name} leaves the {limits[k]} bytes of device {k}")
 
 
 def _check_outputs(graph: MemGraph) -> None:

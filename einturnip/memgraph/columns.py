@@ -94,9 +94,10 @@ class OpColumns:
             self._settle()
         return len(self.kind) - 1
 
-    def close(self, capacity: int, spill: int, peak: int, origin: Iterable[int]) -> None:
-        """Record the size of the arena, of the spill file, the peak, and the later versions of states."""
+    def close(self, capacity: int, spill: int, peak: int, origin: Iterable[int], arenas: tuple[int, ...] = ()) -> None:
+        """Record the sizes of arenas and spill file, the peak, and the later versions of states."""
         self.capacity, self.spill, self.peak, self.origin = capacity, spill, peak, origin
+        self.arenas = arenas
 
     def freeze(self, tasks: TaskGraph) -> MemGraph:
         """Return the graph without implied dependencies. The graph takes over the columns."""
@@ -119,6 +120,7 @@ class OpColumns:
             after_ptr,
             after,
             _column(array("i", self.origin), np.int32),
+            arenas=self.arenas,
         )
 
     def _settle(self) -> None:

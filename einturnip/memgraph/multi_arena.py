@@ -27,6 +27,12 @@ class ArenaParts:
         return [Arena(n, granule, largest, begin) for n, begin in zip(sizes, begins, strict=False)]
 
 
+def address_range(arenas: Sequence[Arena], devices: int) -> tuple[int, tuple[int, ...]]:
+    """Return the bytes of all devices' address ranges, and those of each one's arena if these differ."""
+    sizes = tuple(arena.capacity for arena in arenas) if devices > 1 else ()
+    return devices * max(sizes) if sizes else arenas[-1].end, sizes if len(set(sizes)) > 1 else ()
+
+
 def arena_excess(
     values: Iterable[int], scratch: int, size: Sequence[int], owner: Sequence[int], arenas: Sequence[Arena]
 ) -> bool:

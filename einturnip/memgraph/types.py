@@ -96,6 +96,7 @@ class MemGraph:
 
     The arenas of several devices share one address range, ``capacity / devices`` bytes each, one after the other. A
     copy of a value on another device has the value's number. ``peak_nbytes`` is the peak of the fullest device.
+    ``arenas``: the bytes that each device uses of its range, if these differ.
     """
 
     taskgraph: TaskGraph
@@ -114,6 +115,7 @@ class MemGraph:
     after: NDArray[np.int32]
     origin: NDArray[np.int32]
     host_nbytes: int = 0
+    arenas: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -122,8 +124,13 @@ class MemGraph:
 
     @property
     def device_nbytes(self) -> int:
-        """Bytes of each device's arena."""
+        """Bytes of each device's arena; of the largest, if they differ."""
         return self.capacity // self.devices
+
+    @property
+    def arenas_nbytes(self) -> tuple[int, ...]:
+        """Bytes of the arena of each device."""
+        return self.arenas or (self.device_nbytes,) * self.devices
 
     def op_devices(self) -> NDArray[np.uint16]:
         """The device that each op writes, or else reads; the first device for ops that touch no arena."""

@@ -29,10 +29,18 @@ from einturnip.tuning.memory import (
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes: ``memory`` limits the whole process (None if only the arena is limited), ``arena`` the tiles."""
+    """Bytes: ``memory`` limits the whole process (None if only the arena is limited), ``arena`` the tiles.
+
+    ``extra``: by device, bytes beyond ``arena``; () if all have the same.
+    """
 
     memory: int | None
     arena: int
+    extra: tuple[int, ...] = ()
+
+    def arenas_nbytes(self, devices: int) -> int:
+        """Return the bytes of all devices' arenas."""
+        return self.arena * devices + sum(self.extra)
 
 
 @dataclass(frozen=True, slots=True)

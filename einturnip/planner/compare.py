@@ -218,7 +218,7 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
     """Lower the best tiling in smaller and smaller arenas, then the cheapest tilings for each capacity."""
     start = plans.best
     assert start is not None
-    capacity = start.memgraph.device_nbytes
+    capacity = min(start.memgraph.arenas_nbytes)
     if _reads_once(start, candidates):  # all that a smaller arena can save is the first use of pages
         capacity = max(0, capacity - int(MIN_PAGES_SAVED * start.seconds / machine.fault)) if machine.fault else 0
     limit = (MAX_MORE_BLOCKED if candidates.blocked else MAX_MORE) * start.cost / _cost_ratio(start, candidates)

@@ -73,7 +73,7 @@ class PlanLowering:
         self._sizes = _PlanSizes(grouped, request.layouts)
         self._stated = self._planning_limit = stated
         self._capacities: dict[int, int] = {}
-        self._largest = 0
+        self._largest, self._more = 0, max(request.extra, default=0)  # of unlike arenas the fullest may be the largest
         self._smallest: Tiling | None = None
 
     def available(self, tiling: Tiling) -> int:
@@ -102,7 +102,7 @@ class PlanLowering:
                         return None
                     made = self._built(tasks, capacity, moved)
                     available_beside = self.available_beside(made)
-                    if made.peak_nbytes <= available_beside:
+                    if made.peak_nbytes <= available_beside + self._more:
                         return self.with_recompute(made)
                     available_beside -= (capacity - available_beside) // 2  # a smaller arena needs more ops
                 capacity = available_beside
@@ -159,7 +159,8 @@ class PlanLowering:
     def refusal(self, needed: int) -> CapacityError:
         """Return the error that names the minimum."""
         if self.arena is not None:
-            each = f" on each of {self.request.devices} devices" if self.request.devices > 1 else ""
+            n = self.request.devices
+            each = _named(self._smallest_sites) or (f" on each of {n} devices" if n > 1 else "")
             if needed <= self.arena:
                 return CapacityError(
                     f"no plan was found for an arena of {format_size(self.arena)}{each}: the program is too large. A "
@@ -189,10 +190,17 @@ class PlanLowering:
             return ""
         tiles = self._smallest.tiles
         group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
-        node = self.grouped.graph.nodes[group.node]
-        of = self.sites.of_node(group.node) if self.sites is not None else ()
-        where = f" on site{'s' * (len(of) > 1)} {', '.join(map(str, of))}" if of else ""
+        node, of = (
+            self.grouped.graph.nodes[group.node],
+            self.sites.of_node(group.node) if self.sites is not None else (),
+        )
+        where = _named([site for site in self._smallest_sites or of if site in of])
         return f", for the tiles of {node.name} (line {node.line}){where}"
+
+    @property
+    def _smallest_sites(self) -> list[int]:
+        """The sites with the smallest arena; none if all are equal."""
+        return [site for site, more in enumerate(self.request.extra) if not more and any(self.request.extra)]
 
     def _search_ended(self) -> None:
         """Count kernels and modules that the search loaded as resident, since they stay."""
@@ -252,7 +260,7 @@ class PlanLowering:
             CapacityError: it does not fit.
         """
         made = self._built(tasks, capacity - (0 if self.memory is None else PlanSize(tasks.repeats).nbytes))
-        if made.peak_nbytes > self.available_beside(made):
+        if made.peak_nbytes > self.available_beside(made) + self._more:
             raise CapacityError("the plan itself fills the memory", 0)
         return made
 
@@ -279,7 +287,12 @@ class PlanLowering:
         if self.request.devices == 1 and (needed_nbytes := min_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {needed_nbytes} bytes at once", needed_nbytes)
         made = build_memgraph(
-            tasks, capacity, self.machine, self.request.readable, limits=PlanLimits(max_ops, max_nbytes)
+            tasks,
+            capacity,
+            self.machine,
+            self.request.readable,
+            limits=PlanLimits(max_ops, max_nbytes),
+            extra=self.request.extra,
         )
         self._capacities[id(made)] = capacity
         self._largest = max(self._largest, len(made))
@@ -299,6 +312,10 @@ class PlanLowering:
 
     def _available(self, plan: PlanSize) -> int:
         return self.request.memory.available(self.resident, self.machine.workers, plan)
+
+
+def _named(sites: Sequence[int]) -> str:
+    return f" on site{'s' * (len(sites) > 1)} {', '.join(map(str, sites))}" if sites else ""
 
 
 def _of_decoding(needed: int) -> str:

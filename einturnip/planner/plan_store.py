@@ -55,7 +55,7 @@ class PlanningBudget:
         """Return the minimum bytes that a plan needs, and the maximum for which it is still good enough."""
         if self.stated:
             return self.nbytes, self.nbytes
-        min_nbytes = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
+        min_nbytes = self.nbytes - (plan.arena - min(plan.memgraph.arenas_nbytes))
         leaves = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
         return max(0, min_nbytes), UNLIMITED_NBYTES if not leaves and 2 * min_nbytes <= self.nbytes else int(
             self.nbytes * (1 + MAX_UNUSED)
@@ -122,7 +122,7 @@ class PlanFolder:
                 return None
             found = self._read(name)
             if found is not None:
-                other = 0 if budget.stated else name.min_nbytes - found.memgraph.device_nbytes
+                other = 0 if budget.stated else name.min_nbytes - min(found.memgraph.arenas_nbytes)
                 return replace(found, arena=budget.nbytes - other)
         return None
 

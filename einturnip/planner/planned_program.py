@@ -51,7 +51,7 @@ class PlannedProgram:
 
 def with_lower_bound(made: PlannedProgram) -> PlannedProgram:
     """Return the plan with the I/O lower bound for its arena, every tensor stored as it is in memory."""
-    bound = io_lower_bound(made.graph, made.budget.arena * made.memgraph.devices)
+    bound = io_lower_bound(made.graph, made.budget.arenas_nbytes(made.memgraph.devices))
     return replace(made, prediction=replace(made.prediction, link_bytes_lower_bound=bound))
 
 
@@ -63,4 +63,4 @@ def run_lower_bound(
     discarded = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
     if not discarded and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
         return planned.prediction.link_bytes_lower_bound
-    return io_lower_bound(planned.graph, planned.budget.arena * planned.memgraph.devices, sizes, discarded)
+    return io_lower_bound(planned.graph, planned.budget.arenas_nbytes(planned.memgraph.devices), sizes, discarded)

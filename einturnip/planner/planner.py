@@ -102,7 +102,7 @@ class Planner:
         r = self._request
         if plan is None or not fits(plan.memgraph, r.memory, r.machine.workers):
             return None
-        fields = plan.graph, plan.memgraph, plan.prediction, Budget(r.memory, plan.arena), r.machine
+        fields = plan.graph, plan.memgraph, plan.prediction, Budget(r.memory, plan.arena, r.options.extra), r.machine
         return PlannedProgram(*fields, r.sources, r.targets, capacity=plan.capacity, limit=plan.limit)
 
 

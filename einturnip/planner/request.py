@@ -48,8 +48,9 @@ class Options:
     search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
     ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
     process. ``link``: between any two devices; by default devices copy from each other in memory. ``rates``: of
-    the devices' kernels; () if they are equal. ``retries``: on a cluster, how often a
-    run that lost a worker is planned anew for those that are left.
+    the devices' kernels; () if they are equal. ``extra``: by device, the bytes of its budget beyond
+    ``memory`` or ``arena``, which are those of the smallest; () if all have the same. ``retries``: on a cluster, how
+    often a run that lost a worker is planned anew for those that are left.
     """
 
     memory: int | None = None
@@ -70,12 +71,13 @@ class Options:
     force: bool = False
     link: MachineLink | None = None
     rates: tuple[float, ...] = ()
+    extra: tuple[int, ...] = ()
     retries: int = 0
 
     @property
     def plan_key(self) -> tuple[object, ...]:
         """The options that a plan depends on, except its budget, machine and device."""
-        return self.fuse, self.exact, self.reproducible, self.policy
+        return self.fuse, self.exact, self.reproducible, self.policy, self.extra
 
 
 Choose: TypeAlias = "Callable[[EquivalenceClasses], Tiling]"
@@ -89,6 +91,7 @@ class GraphRequest:
     ``layouts``: layouts of stored tensors by node; ``readable``: outputs that can be read back. ``ordered``: states are
     summed in one order, whatever the walk. ``choose``: replaces the search for a tiling. ``max_price``: if by formula
     all tilings take more seconds, none is lowered. ``rival``: a plan of another variant; worse ones are not made.
+    ``extra``: by device, bytes of its arena beyond that of the smallest.
     ``max_arena``: limit of the arena; 0 requests the plan with minimum memory. ``finished``: by output, regions that
     are stored already.
     """
@@ -100,6 +103,7 @@ class GraphRequest:
     readable: frozenset[int] = frozenset()
     ordered: bool = False
     devices: int = 1
+    extra: tuple[int, ...] = ()
     choose: Choose | None = None
     max_price: float = math.inf
     rival: Rival | None = None
@@ -150,6 +154,7 @@ class PlanRequest:
             frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in self.targets),
             options.reproducible,
             len(self.device.numbers),
+            options.extra,
             choose,
             finished={i: self.finished[name] for i, (name, _) in enumerate(graph.outputs) if name in self.finished},
         )
@@ -161,7 +166,7 @@ def request_for(
     """Return the request for a plan on a device of this machine, within the options' budget.
 
     Raises:
-        BindError: there is a link, and one device; rates are not one for each device.
+        BindError: there is a link, and one device; rates or sizes are not one for each.
     """
     if options.link is not None and not device.further:
         raise BindError("--link joins devices, and the plan is for one. help: name several, as in --device sim:0,1")
@@ -170,6 +175,7 @@ def request_for(
             f"--rates states {len(options.rates)} rates, and the plan is for {counted(len(device.numbers), 'site')}. "
             "help: state one for each, such as 2,1 for two sites"
         )
+    require_one_for_each(options, len(device.numbers))
     machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
     memory = options.memory
     if memory is None and options.arena is None:
@@ -183,6 +189,19 @@ def request_for(
         machine = zero_copy_machine(machine, graph, sources, targets)
     layouts = {name: file_layout(source) for name, source in sources.items()}
     return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)
+
+
+def require_one_for_each(options: Options, sites: int) -> None:
+    """Refuse options that state the memories of another number of sites.
+
+    Raises:
+        BindError: states both numbers.
+    """
+    if options.extra and len(options.extra) != sites:
+        raise BindError(
+            f"the memory is stated for {len(options.extra)} sites, and the plan is for {counted(sites, 'site')}. "
+            "help: state one size for all, or one for each"
+        )
 
 
 def file_layout(source: Source) -> FileLayout:

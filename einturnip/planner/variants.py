@@ -124,7 +124,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
             raise lowering.refusal(needed)
         found = lowering.with_recompute(found)
     lowering.release_memory()
-    budget = Budget(request.memory.memory, lowering.available_beside(found))
+    budget = Budget(request.memory.memory, lowering.available_beside(found), request.extra)
     return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
 
 

@@ -176,7 +176,7 @@ def task_lines(graph: TaskGraph) -> Iterator[str]:
 
 def _tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:
     tiers: list[dict[str, Any]] = [
-        {"id": f"cpu:{k}", "kind": "compute", "capacity": graph.device_nbytes} for k in range(graph.devices)
+        {"id": f"cpu:{k}", "kind": "compute", "capacity": size} for k, size in enumerate(graph.arenas_nbytes)
     ]
     tiers.append({"id": "disk", "kind": "store", "capacity": None})
     if graph.host_nbytes:

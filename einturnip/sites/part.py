@@ -96,7 +96,7 @@ def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
     local = np.concatenate([table[table[:, 0] == COMPUTE] for table in (read, write)])
     return MemGraph(
         part,
-        graph.device_nbytes,
+        graph.arenas_nbytes[site],
         int((spilled[:, 1] + spilled[:, 2]).max(initial=begin)) - begin,
         int((local[:, 1] + local[:, 2]).max(initial=0)),
         graph.kind[ops],

@@ -1,7 +1,9 @@
-"""Sites of unlike rates: even times, the answers of one site, and what is refused."""
+"""Sites of unlike rates and memories: even times, the answers of one site, and what is refused."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,23 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import einturnip as et
 from einturnip.cli.main import cli
+from einturnip.core.errors import InternalError
+from einturnip.memgraph.check import check as check_memory
+from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.report.sites import site_traffic
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.sites.part import part_of
+from einturnip.sites.split import split
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.devices.test_language import plans
 from tests.tiling.test_sites import PROGRAMS
 
+MEMORIES = (1, 3, 2, 1, 5)
 RATES = [(2.0, 1.0), (1.0, 0.5, 1.0), (3.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 2.0, 4.0)]
 
 
@@ -45,18 +55,83 @@ def test_equal_rates_are_the_plan_without_rates() -> None:
     assert one.prediction == other.prediction
 
 
-@settings(max_examples=12, suppress_health_check=[*HealthCheck])
+@settings(max_examples=10, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_drawn_programs_agree_with_one_site(data: st.DataObject) -> None:
-    case = data.draw(programs(features=FEATURES))
     rates = data.draw(st.sampled_from(RATES))
+    times = data.draw(st.permutations(MEMORIES[: len(rates)]))
+    case = data.draw(programs(features=FEATURES))
     device = "sim:" + ",".join(map(str, range(1, len(rates) + 1)))
     program = et.compile(case.text, dims=case.dims)
+
+    def planned(arena: int | None) -> et.Plan:
+        arenas = None if arena is None else [arena * n for n in times]
+        return program.plan(arena=arenas, workers=1, data=case.inputs, device=device, rates=rates)
+
     expected = evaluate(case.program, case.inputs, case.dims)
-    for plan in plans(lambda arena: program.plan(arena=arena, workers=1, data=case.inputs, device=device, rates=rates)):
+    for plan in plans(planned):
         result = plan.run()
         for name, answer in expected.items():
             assert_agrees(result[name], answer)
+
+
+def product_of(arena: str, sites: int, side: int = 1200) -> MemGraph:
+    program = et.compile(PROGRAMS["product"][0], dims=dict(n=side, k=side, m=side))
+    plan = program.plan(sites=sites, arena=arena, workers=sites)
+    found: MemGraph = plan._job.planned.memgraph
+    return found
+
+
+def test_each_site_is_planned_within_its_own_memory() -> None:
+    graph = product_of("2MiB,512KiB,1MiB", 3)
+    assert graph.arenas_nbytes == (2 << 20, 512 << 10, 1 << 20)
+    for part, nbytes in zip(map(part_of, split(graph), [policy("fixed")(graph)] * 3), graph.arenas_nbytes, strict=True):
+        assert part.graph.peak_nbytes <= part.graph.capacity == nbytes
+        assert part.graph.peak_nbytes > 0.75 * nbytes
+    check_memory(graph)
+    small = replace(graph, arenas=(2 << 20, 256 << 10, 1 << 20))
+    with pytest.raises(InternalError, match="leaves the 262144 bytes of device 1"):
+        check_memory(small)
+
+
+def test_a_site_with_more_memory_reads_less() -> None:
+    one, more = (site_traffic_of_files(product_of(arena, 2)) for arena in ("512KiB", "512KiB,4MiB"))
+    assert more[1] < 0.7 * one[1] and more[0] <= 1.05 * one[0]
+
+
+def site_traffic_of_files(graph: MemGraph) -> NDArray[np.float64]:
+    loads = np.flatnonzero(np.isin(graph.kind, (OpKind.LOAD, OpKind.RELOAD)))
+    found = np.bincount(graph.op_devices()[loads], graph.read[graph.read_ptr[loads], 2], graph.devices)
+    return found.astype(np.float64)
+
+
+def test_the_judge_knows_the_memory_of_each_site(tmp_path: Path) -> None:
+    text, dims = PROGRAMS["product"]
+    (tmp_path / "p.ein").write_text(text)
+    sizes = [word for name, n in dims.items() for word in ("--dim", f"{name}={n}")]
+    arguments = ["plan", str(tmp_path / "p.ein"), *sizes, "--sites", "2", "--arena", "2MiB,512KiB"]
+    for level in ("memgraph", "sites"):
+        shown = CliRunner().invoke(cli, [*arguments, "--emit", level, "--format", "json"])
+        assert shown.exit_code == 0, shown.output
+        (tmp_path / "plan.json").write_text(shown.stdout)
+        assert CliRunner().invoke(cli, ["verify", str(tmp_path / "plan.json")]).exit_code == 0
+        plan = json.loads(shown.stdout)
+        (tier,) = (tier for tier in plan["tiers"] if tier["id"] == "cpu:1")
+        assert tier["capacity"] == 512 << 10
+        tier["capacity"] = 256 << 10
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        judged = CliRunner().invoke(cli, ["verify", str(tmp_path / "plan.json")])
+        assert judged.exit_code == 1 and "past its capacity of 262144" in judged.output
+
+
+def test_a_site_that_is_too_small_is_named_with_the_least_memory() -> None:
+    message = r"does not fit an arena of 256 B on site 2; the minimum is (\d+) bytes .* of C \(line 2\) on site 2"
+    with pytest.raises(et.CapacityError, match=message) as refused:
+        product_of("1MiB,2MiB,256B,1MiB", 4, 48)
+    least = refused.value.needed
+    assert product_of(f"1MiB,2MiB,{least}B,1MiB", 4, 48).arenas_nbytes[2] <= least
+    with pytest.raises(et.CapacityError):
+        product_of(f"1MiB,2MiB,{least - 64}B,1MiB", 4, 48)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +140,10 @@ def test_drawn_programs_agree_with_one_site(data: st.DataObject) -> None:
         (("--sites", "3", "--rates", "2,1"), "--rates states 2 rates, and the plan is for 3 sites"),
         (("--device", "sim:1,2", "--rates", "1"), "--rates states 1 rates, and the plan is for 2 sites"),
         (("--sites", "1", "--rates", "2,1"), "--rates states 2 rates, and the plan is for 1 site"),
+        (("--sites", "3", "--arena", "4MiB,2MiB"), "the memory is stated for 2 sites, and the plan is for 3 sites"),
+        (("--device", "cpu", "--arena", "4MiB,2MiB"), "the memory is stated for 2 sites, and the plan is for 1 site"),
+        (("--sites", "2", "--arena", "4MiB,2G"), "the size '2G' may mean two things"),
+        (("--sites", "2", "--arena", "4MiB,"), "'' is not a size"),
         (("--sites", "2", "--rates", "1,0.001"), "site 1 has 0.001 of the rate of all 2 sites"),
         (("--sites", "2", "--rates", "fast,slow"), "'fast,slow' are not rates of sites"),
     ],

@@ -77,13 +77,13 @@ class CudaKind(DeviceKind):
         nbytes = generate(space, mode).workspace_nbytes(extents)
         return nbytes + 256 if nbytes else 0
 
-    def open(self, chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
+    def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
         """See DeviceKind."""
         from einturnip.devices.cuda.device import open_cuda
 
         found: list[Device] = []
         try:
-            for number, name in zip(chosen.numbers, chosen.names, strict=True):
+            for number, name, arena in zip(chosen.numbers, chosen.names, arenas, strict=True):
                 others = sorted({*chosen.numbers} - {number})
                 own = 0 if found else pinned
                 tf32 = chosen.option == "tf32"
