@@ -75,7 +75,7 @@ def take_part(end: SiteEnd) -> dict[tuple[str, Index], Array]:
             site.close()  # the next attempt is planned for the memory that is free then
         with suppress(Exception):
             content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
-            end.say("failed", **content, ending=end.is_ending(), stored=[] if site is None else site.stored)
+            end.say("failed", **content, ending=end.is_ending(), stored=() if site is None else site.stored)
         end.settle()
         return {}
     finally:
@@ -93,7 +93,7 @@ class _Site:
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
         self.open: list[Source | Sink | RunResources] = []
-        self.stored: list[int] = []  # if the run fails and may be repeated: the stores whose tiles are durable
+        self.stored: tuple[int, ...] = ()  # if the run fails and may be repeated: the stores whose tiles are durable
         end.meet(addresses, pieces_of(self.more["served"]))
 
     def run(self) -> tuple[dict[str, Any], dict[tuple[str, Index], Array]]:
@@ -127,7 +127,8 @@ class _Site:
             with suppress(StoreError):
                 for sink in sinks.values() if more["is_repeatable"] else ():
                     sink.commit()
-                self.stored = [int(self.part.number[op]) for op in engine.left if graph.kind[op] == OpKind.STORE]
+                left = [op for op in engine.left if graph.kind[op] == OpKind.STORE]
+                self.stored = tuple([int(self.part.number[op]) for op in left])
             raise
         require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
