@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region
 from einturnip.kernels.expr.fold import carries_rounded_sums
 from einturnip.kernels.fused.block_iterator import Box
+from einturnip.kernels.fused.space import sums_products
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.protocol import Mode
 
@@ -89,9 +89,8 @@ def state_levels(region: Region, extents: Sequence[int], blocks: Sequence[int], 
     """
     if mode == "finalize" or region.of_rows or not carries_rounded_sums(region):
         return StateLevels()
-    product = any(contraction(region.steps[k].einsum) is not None for k in region.carried)
     terms = math.prod(blocks[p] for p in region.aggregated)
-    additions = max(1, -(-terms // _LIBRARY_TERMS)) if product else 1
+    additions = max(1, -(-terms // _LIBRARY_TERMS)) if sums_products(region) else 1
     count = math.prod(-(-extents[p] // max(1, blocks[p])) for p in region.aggregated)
     group = max(1, _ADDITIONS_PER_STATE // additions)
     minimum = int(mode == "accumulate" and additions > 1 and count * additions > _TILE_ADDITIONS)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BOOL, F32, F64
 from einturnip.ir.predicates import conditions
 from einturnip.ir.region import Region, RegionStep
@@ -17,6 +18,8 @@ STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products t
 # Of one tiled value between products by machine code, whose packed right sides share the second-level cache with it
 # from block to block. Smaller blocks also follow a mask more closely.
 PACKED_VALUE_NBYTES = 256 << 10
+# Along the streamed labels, if products are summed: of small matrices, a library adds all terms one after the other.
+PRODUCT_TERMS = 4096
 SUMMED_TERMS = 256  # of a long sum, added by one product with ones
 _UNLIMITED = 1 << 62
 
@@ -55,7 +58,8 @@ def choose_blocks(
         longest = max(divisible, key=blocks.__getitem__)
         blocks[longest] = -(-blocks[longest] // 2)
     streamed = [p for p in region.aggregated if p not in fixed]
-    for labels, max_points in ((streamed, STREAMED_POINTS), (sorted(rows), _UNLIMITED), (streamed, _UNLIMITED)):
+    longest_sum = PRODUCT_TERMS if sums_products(region) else _UNLIMITED
+    for labels, max_points in ((streamed, STREAMED_POINTS), (sorted(rows), _UNLIMITED), (streamed, longest_sum)):
         for p in reversed(labels):
             others = math.prod(max(1, blocks[q]) for q in labels if q != p)
             _grow(blocks, p, extents[p], max(1, max_points // others), fits)
@@ -77,6 +81,11 @@ def _grow(blocks: list[int], label: int, extent: int, max_points: int, fits: obj
         if fits():
             return
         count += max(1, count // 8)
+
+
+def sums_products(region: Region) -> bool:
+    """Return whether a region carries a sum of products, which a library for matrix products can compute."""
+    return any(contraction(region.steps[k].einsum) is not None for k in region.carried)
 
 
 def _out(step: RegionStep) -> tuple[int, ...]:
