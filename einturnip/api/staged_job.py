@@ -81,10 +81,7 @@ class StagedJob:
             staged = staged.in_segments()
         self._staged, self._options = staged, options
         self._placed: list[_Placed] = []
-        for stage in staged.stages:
-            for node in stage.graph.nodes:
-                if isinstance(node, InputNode) and "#" not in node.name and node.name not in self.sources:
-                    self.sources[node.name] = missing(node)
+        self.sources |= {node.name: missing(node) for node in staged.inputs if node.name not in self.sources}
         self._counts = dict[str, int]()  # the iterations of each ``while`` that has run, by its condition
         self._kept: dict[str, StateStorage] = {}  # copies in memory of inputs that every iteration reads
         self._filled = set[str]()  # those that this run has read

@@ -32,10 +32,10 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
     """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []
 
-    def opened(chosen: DeviceChoice, arena: int, pinned: int) -> list[Device]:
+    def opened(chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> list[Device]:
         pace, found = paced(delays), list[Device]()
         streams = VirtualStreams(pace)
-        for k, name in enumerate(chosen.names):
+        for k, (name, arena) in enumerate(zip(chosen.names, arenas, strict=True)):
             if kind == "sim":
                 found.append(SimulatedDevice(name, arena, 0 if k else pinned, streams, k))
             else:

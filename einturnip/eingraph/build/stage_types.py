@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from einturnip.eingraph.build.positions import Place
-from einturnip.eingraph.types import EinGraph
+from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
 
 
@@ -67,7 +67,7 @@ class StageValue:
 
 @dataclass(frozen=True)
 class StagedProgram:
-    """The stages of a program in their order, and the values that they hand on.
+    """The stages of a program in their order, the values that they hand on, and the program's inputs.
 
     ``in_segments`` makes another program for the same sizes, whose derived loops keep their states at the start of each
     segment of about the square root of their iterations, and not at the start of each iteration. None without gradients
@@ -76,4 +76,5 @@ class StagedProgram:
 
     stages: tuple[Stage, ...]
     values: tuple[StageValue, ...]
+    inputs: tuple[InputNode, ...]
     in_segments: Callable[[], StagedProgram] | None = None

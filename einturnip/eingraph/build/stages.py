@@ -22,6 +22,7 @@ from einturnip.eingraph.build.stage_gradients import StageGradients
 from einturnip.eingraph.build.stage_types import Iterations, Stage, StagedProgram, StageValue, ValueSlice
 from einturnip.eingraph.builder import GraphBuilder
 from einturnip.eingraph.check import check
+from einturnip.eingraph.types import InputNode
 from einturnip.lang.program import GradStatement, InputDef, Loop, TypedProgram
 from einturnip.tuning.search import ROLLED_EQUATIONS, ROLLED_ITERATIONS
 
@@ -80,11 +81,15 @@ class StageLowering(StageBuilder):
         self.current: Loop | None = None
         self._loops, self._can_unroll = loops, can_unroll
         self._stage_gradients = StageGradients(self)
+        self._inputs: list[InputNode] = []
 
     # -- stages
 
     def _input(self, tensor: InputDef) -> None:
-        self.nodes[tensor.number] = self.input_of(tensor.number)
+        self.nodes[tensor.number] = node = self.input_of(tensor.number)
+        made = self.builder.nodes[node]
+        assert isinstance(made, InputNode)
+        self._inputs.append(made)
 
     def _loop(self, loop: Loop) -> None:
         values = self._count.iteration_values(loop)
@@ -193,7 +198,7 @@ class StageLowering(StageBuilder):
         again = None
         if in_segments is not None and is_derived:
             again = partial(_required, in_segments)
-        return StagedProgram(tuple(stages), tuple(values.values()), again)
+        return StagedProgram(tuple(stages), tuple(values.values()), tuple(self._inputs), again)
 
     def _export(self, number: int, name: str) -> bool:
         """Make a tensor of a stage without loop an output of it; False for other tensors."""
