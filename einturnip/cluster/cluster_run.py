@@ -14,7 +14,7 @@ import numpy as np
 from einturnip.cluster.chunks import kept_grids
 from einturnip.cluster.planning import PARTS, SitesPlan
 from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
-from einturnip.cluster.transport import Cluster, Event, RunLines
+from einturnip.cluster.transport import Cluster, Event, SiteConnections
 from einturnip.core import errors
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import InputNode
@@ -75,22 +75,22 @@ class ClusterRun:
     ) -> list[dict[str, Any]]:
         """Run all sites and return what each of them measured."""
         sites = [worker.address for worker in self.plan.workers]
-        lines = self.cluster.begin(sites, self._part, self._tile, self._store, lambda op: int(self._device[op]))
+        connections = self.cluster.begin(sites, self._part, self._tile, self._store, lambda op: int(self._device[op]))
         try:
-            found = self._watch(lines, progress, stop)
-            self._keep(lines, stop)
+            found = self._watch(connections, progress, stop)
+            self._keep(connections, stop)
             return found
         except WorkerLost:
             if self.more["is_repeatable"]:
-                self._settle(lines)
+                self._settle(connections)
             raise
         finally:
-            lines.say("stop")
+            connections.say("stop")
             self._writes.end()
-            lines.close()
+            connections.close()
 
     def _watch(
-        self, lines: RunLines, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+        self, connections: SiteConnections, progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> list[dict[str, Any]]:
         """Take what the sites say until all have ended.
 
@@ -108,8 +108,8 @@ class ClusterRun:
             now = time.monotonic()
             if now - asked > (1 if len(joined) < count else LOST_SECONDS):
                 asked = now
-                self._require_present(lines, joined, now - began)
-            event = self._next(lines)
+                self._require_present(connections, joined, now - began)
+            event = self._next(connections)
             if event is None:
                 continue
             state, site, content = event
@@ -119,7 +119,7 @@ class ClusterRun:
                 case "ready":
                     ready.add(site)
                     if len(ready) == count:
-                        lines.say("go")
+                        connections.say("go")
                 case "progress":
                     ops[site] = content["ops"]
                     if content["node"] >= 0:
@@ -129,15 +129,15 @@ class ClusterRun:
                 case "done":
                     done[site] = PARTS.from_bytes(content["result"])
                 case "failed":
-                    raise self._failure(lines, site, content, done)
+                    raise self._failure(connections, site, content, done)
                 case "lost" if site not in done:
                     raise self._lost(site)
         return [done[site] for site in range(count)]
 
-    def _next(self, lines: RunLines) -> Event | None:
+    def _next(self, connections: SiteConnections) -> Event | None:
         """Return the next thing that a site says; None if all are silent."""
         try:
-            state, site, content = lines.events.get(timeout=TICK_SECONDS)
+            state, site, content = connections.events.get(timeout=TICK_SECONDS)
         except Empty:
             return None
         if state in ("done", "failed", "lost"):
@@ -149,13 +149,13 @@ class ClusterRun:
             self._stored |= set(part.number[np.flatnonzero(part.graph.kind == OpKind.STORE)].tolist())
         return state, site, content
 
-    def _settle(self, lines: RunLines) -> None:
+    def _settle(self, connections: SiteConnections) -> None:
         """Stop the sites that are left, and wait until each has ended and said what it has stored."""
-        lines.say("stop")
+        connections.say("stop")
         until = time.monotonic() + JOIN_SECONDS
         while len(self._over) < len(self.plan.parts) and self.cluster.answers() and time.monotonic() < until:
-            self._next(lines)
-            self._over |= set(lines.missing())
+            self._next(connections)
+            self._over |= set(connections.missing())
 
     def finished(self) -> dict[str, list[Region]]:
         """Return the regions of outputs that need not be computed again."""
@@ -167,8 +167,8 @@ class ClusterRun:
                 found.setdefault(name, []).append(region)
         return found
 
-    def _require_present(self, lines: RunLines, joined: set[int], waited: float) -> None:
-        for site in lines.missing():
+    def _require_present(self, connections: SiteConnections, joined: set[int], waited: float) -> None:
+        for site in connections.missing():
             raise self._lost(site)
         late = [site for site in range(len(self.plan.parts)) if site not in joined]
         if waited > JOIN_SECONDS and late:
@@ -195,7 +195,7 @@ class ClusterRun:
         line = graph.nodes[node].line
         return f"{graph.place(line)}: {graph.statement(line)}"
 
-    def _failure(self, lines: RunLines, site: int, content: Any, done: Collection[int]) -> EinturnipError:
+    def _failure(self, connections: SiteConnections, site: int, content: Any, done: Collection[int]) -> EinturnipError:
         """Return the error for a site's failure; if it lost another site, that one is at fault."""
         if content.get("ending"):
             return self._lost(site)
@@ -203,7 +203,7 @@ class ClusterRun:
         while content.get("lost") and time.monotonic() < until:
             if not self.cluster.answers():
                 return no_scheduler()
-            event = self._next(lines)
+            event = self._next(connections)
             if event is None:
                 continue
             state, other, _ = event
@@ -236,15 +236,15 @@ class ClusterRun:
         }
         return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more | own)))
 
-    def _keep(self, lines: RunLines, stop: threading.Event | None) -> None:
+    def _keep(self, connections: SiteConnections, stop: threading.Event | None) -> None:
         """Make Dask arrays of the blocks that stay on the workers."""
         for name, (grid, site_of) in self.kept.items():
             node = self.plan.planned.graph.nodes[dict(self.plan.planned.graph.outputs)[name]]
-            blocks = lines.blocks(name, list(grid.indices()), site_of)
+            blocks = connections.blocks(name, list(grid.indices()), site_of)
             while not blocks.is_complete(TICK_SECONDS):
                 if stop is not None and stop.is_set():
                     raise Interrupted("interrupted")
-                for site in lines.missing():
+                for site in connections.missing():
                     raise self._lost(site)
             self.arrays[name] = blocks.array(grid.extents, node.dtype.numpy)
 

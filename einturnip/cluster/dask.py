@@ -16,10 +16,10 @@ from einturnip.core.errors import EinturnipError, Interrupted
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
-from einturnip.sites.wires.dask import Address, DaskWire, Line, RunMail, WorkerMail
+from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, RunInbox, WorkerInboxes
 from einturnip.sites.wires.dask_chunks import PeerChunks
 from einturnip.sites.wires.dask_cluster import (
-    Lines,
+    WorkerConnections,
     close_mail,
     is_ending,
     open_mail,
@@ -68,7 +68,7 @@ class DaskCluster:
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
-    ) -> Lines:
+    ) -> WorkerConnections:
         """See Cluster."""
         run, token = secrets.token_hex(8), secrets.token_hex(16)
         run_on_workers(self.client, open_mail, run, token)
@@ -78,13 +78,13 @@ class DaskCluster:
                 with suppress(EinturnipError, OSError):
                     run_on_workers(self.client, close_mail, run)
 
-        lines = Lines(self.client, run, token, sites, parts, tile, store, site_of, ended)
+        connections = WorkerConnections(self.client, run, token, sites, parts, tile, store, site_of, ended)
         try:
-            lines.submit(run_site)
+            connections.submit(run_site)
         except BaseException:
-            lines.close()
+            connections.close()
             raise
-        return lines
+        return connections
 
     def answers(self) -> bool:
         """See Cluster."""
@@ -103,29 +103,29 @@ def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[st
     """Take part in a run as one of Dask's tasks. Returns the blocks of outputs that stay here."""
     worker = this_worker()
     try:
-        line = WorkerEnd(worker, coordinator, run, token, site)
+        end = WorkerEnd(worker, coordinator, run, token, site)
     except Interrupted:  # another site has ended the run
         return {}
     try:
         _reset_peak()
-        return take_part(line)
+        return take_part(end)
     finally:
-        WorkerMail.of(worker).site_ended(run)
+        WorkerInboxes.of(worker).site_ended(run)
 
 
-class WorkerEnd(Line):
+class WorkerEnd(CoordinatorConnection):
     """A worker's connections in one run; implements ``SiteEnd``."""
 
     def __init__(self, worker: Any, coordinator: str, run: str, token: str, site: int) -> None:
         super().__init__(worker, coordinator, run, token, site)
         self._place = Address(run, token, site, ())
-        self._mail: RunMail = WorkerMail.of(worker).runs[run]
-        self._chunks = PeerChunks(worker, self._place, self._mail)
+        self._messages: RunInbox = WorkerInboxes.of(worker).runs[run]
+        self._chunks = PeerChunks(worker, self._place, self._messages)
 
     def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
         """See SiteEnd."""
         self._place = replace(self._place, sites=sites)
-        self._chunks = PeerChunks(self._worker, self._place, self._mail)
+        self._chunks = PeerChunks(self._worker, self._place, self._messages)
         self._chunks.serve(served)
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> DaskWire:
@@ -134,7 +134,7 @@ class WorkerEnd(Line):
 
     def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
         """See SiteEnd."""
-        self._mail.attach(post, value, numbered)
+        self._messages.attach(post, value, numbered)
 
     def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
         """See SiteEnd."""

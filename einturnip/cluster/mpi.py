@@ -26,8 +26,8 @@ from einturnip.storage.types import Array, Source
 from einturnip.tuning.memory import END_SECONDS, JOIN_SECONDS
 
 
-class RankLines:
-    """The coordinator's connections to all ranks in one run; implements ``RunLines``."""
+class RankConnections:
+    """The coordinator's connections to all ranks in one run; implements ``SiteConnections``."""
 
     def __init__(self, rank: JobRank, tile: Callable[[int], Array], store: Callable[[int, Any], None]) -> None:
         self._rank, self._tile, self._store = rank, tile, store
@@ -59,7 +59,7 @@ class RankLines:
             self.events.put(("joined", site, {}))
 
     def say(self, do: str) -> None:
-        """See RunLines."""
+        """See SiteConnections."""
         for site in range(self._rank.port.size):
             self._rank.say(site, {"do": do})
 
@@ -68,7 +68,7 @@ class RankLines:
         return []
 
     def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> Blocks:
-        """See RunLines."""
+        """See SiteConnections."""
         raise InternalError("no output stays at ranks")
 
     def close(self) -> None:
@@ -161,16 +161,16 @@ class MpiCluster:
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
-    ) -> RankLines:
+    ) -> RankConnections:
         """See Cluster."""
-        lines = RankLines(self._rank, tile, store)
+        connections = RankConnections(self._rank, tile, store)
         try:
-            lines.submit(parts)
+            connections.submit(parts)
         except BaseException:
-            lines.say("stop")
-            lines.close()
+            connections.say("stop")
+            connections.close()
             raise
-        return lines
+        return connections
 
     def answers(self) -> bool:
         """See Cluster."""

@@ -18,7 +18,7 @@ from einturnip.core.errors import InternalError, Interrupted
 from einturnip.memgraph.views import OpViews
 from einturnip.planner.codec import PlanCodec
 from einturnip.sites.part import SitePart
-from einturnip.sites.wires.messages import Report, SiteMail
+from einturnip.sites.wires.messages import Report, SiteInbox
 from einturnip.sites.wires.mpi import Control, MpiPort, MpiWire, Tag, contiguous
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import END_SECONDS
@@ -121,20 +121,20 @@ class RankEnd:
         self.site = rank.port.rank
         self.stopped = threading.Event()
         self.on_stop: Callable[[], None] = _nothing
-        self._mail = SiteMail()
+        self._inbox = SiteInbox()
         self._wire: MpiWire | None = None
         # Answers that threads of the run wait for; None is put there when the run is stopped.
         self._tiles = deque[SimpleQueue[Array | None]]()
         self._taken: dict[int, SimpleQueue[Array | None]] = {}
         port = rank.port
         port.controls |= {
-            Control.NOTICE: lambda source, number, nbytes: self._mail.noticed(number),
-            Control.ARRIVED: lambda source, number, nbytes: self._mail.acknowledged(number),
+            Control.NOTICE: lambda source, number, nbytes: self._inbox.noticed(number),
+            Control.ARRIVED: lambda source, number, nbytes: self._inbox.acknowledged(number),
             Control.GIVE: self._give,
             Control.TAKEN: lambda source, number, nbytes: self._taken.pop(number).put(np.empty(0, np.uint8)),
         }
         port.data[Tag.TILE] = lambda source: self._tiles.popleft().put
-        port.values = self._mail.value
+        port.values = self._inbox.value
         rank.interrupt = self._interrupted
 
     def message(self) -> Message:
@@ -163,7 +163,7 @@ class RankEnd:
 
     def offer(self, number: int) -> None:
         """See SiteEnd."""
-        nbytes = self._mail.value(number).nbytes
+        nbytes = self._inbox.value(number).nbytes
 
         def ask(answer: SimpleQueue[Array | None]) -> None:
             self._taken[number] = answer
@@ -181,7 +181,7 @@ class RankEnd:
 
     def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
         """See SiteEnd."""
-        self._mail.attach(post, value, numbered)
+        self._inbox.attach(post, value, numbered)
 
     def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
         """See SiteEnd."""
@@ -208,7 +208,7 @@ class RankEnd:
 
     def close(self) -> None:
         """See SiteEnd."""
-        self._mail.detach()
+        self._inbox.detach()
         self._rank.interrupt = _nothing
 
     def _asked(self, ask: Callable[[SimpleQueue[Array | None]], None]) -> Array:
@@ -227,7 +227,7 @@ class RankEnd:
         return found
 
     def _give(self, source: int, number: int, nbytes: int) -> None:
-        self._port.send(source, Tag.STORED, contiguous(self._mail.value(number)))
+        self._port.send(source, Tag.STORED, contiguous(self._inbox.value(number)))
 
     def _interrupted(self) -> None:
         self.stopped.set()

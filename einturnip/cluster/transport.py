@@ -37,7 +37,7 @@ class Blocks(Protocol):
         ...
 
 
-class RunLines(Protocol):
+class SiteConnections(Protocol):
     """The coordinator's connections to the sites of one run. ``events``: what the sites say."""
 
     events: SimpleQueue[Event]
@@ -101,7 +101,7 @@ class Cluster(Protocol):
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
-    ) -> RunLines:
+    ) -> SiteConnections:
         """Begin a run on the processes with these addresses.
 
         ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes

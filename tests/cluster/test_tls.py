@@ -19,7 +19,7 @@ import pytest
 import einturnip as et
 from einturnip.core.errors import DeviceError
 from einturnip.sites.wires import dask_cluster
-from einturnip.sites.wires.dask_cluster import Lines, cluster_at
+from einturnip.sites.wires.dask_cluster import WorkerConnections, cluster_at
 from tests.cluster.conftest import tls_client, tls_files
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,14 +38,14 @@ def secure(files: dict[str, str]) -> Iterator[Any]:
 
 
 def test_every_connection_of_a_run_is_encrypted(secure: Any) -> None:
-    addresses, listen = list[str](), Lines._listen
+    addresses, listen = list[str](), WorkerConnections._listen
 
-    async def recorded(lines: Lines) -> str:
-        addresses.append(await listen(lines))
+    async def recorded(connections: WorkerConnections) -> str:
+        addresses.append(await listen(connections))
         return addresses[-1]
 
     a = np.random.default_rng(0).integers(-4, 5, (300, 300)).astype(float)
-    with mock.patch.object(Lines, "_listen", recorded):
+    with mock.patch.object(WorkerConnections, "_listen", recorded):
         result = et.compile(TEXT)(A=a, B=a, client=secure, arena="512KiB", out={"C": "dask"})
     np.testing.assert_array_equal(result["C"].compute(), a @ a)
     assert sum(sum(site.received_nbytes.values()) for site in result.report.sites) > 0

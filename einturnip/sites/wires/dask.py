@@ -2,7 +2,7 @@
 
 Values go from worker to worker, by handlers that are added to each.
 A message names its run, the run's token and a number of the whole plan, nothing else. ``dask_cluster`` is the other
-end of a ``Line``, which connects each worker with the process that began the run.
+end of a ``CoordinatorConnection``, which connects each worker with the process that began the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from einturnip.core.errors import InternalError, Interrupted, RunError
 from einturnip.memgraph.views import Array, OpViews
 from einturnip.runtime.host.event_loop import OpEnded
 from einturnip.sites.part import SitePart
-from einturnip.sites.wires.messages import NumberedTransfers, PeerLost, SiteMail
+from einturnip.sites.wires.messages import NumberedTransfers, PeerLost, SiteInbox
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import RECEIVE_WINDOW
 
@@ -34,7 +34,7 @@ CONNECT_SECONDS = 20.0
 """Seconds after which a connection that is not established counts as failed."""
 
 
-class RunMail(SiteMail):
+class RunInbox(SiteInbox):
     """Messages for one run at one worker.
 
     ``pieces``: by number, parts of chunks of Dask arrays that are in this worker's memory; other sites read them.
@@ -65,19 +65,19 @@ class RunMail(SiteMail):
         return self.pieces[number]() if number in self.pieces else super().value(number)
 
 
-class WorkerMail:
+class WorkerInboxes:
     """The handlers of one worker, for all runs."""
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
-        self.runs: dict[str, RunMail] = {}
+        self.runs: dict[str, RunInbox] = {}
         handlers = {"notify": self.notify, "get": self.get, "acknowledge": self.acknowledge}
         worker.handlers.update({f"einturnip_{name}": handler for name, handler in handlers.items()})
 
     @classmethod
-    def of(cls, worker: Any) -> WorkerMail:
-        """Return the mail of a worker; its handlers are added at the first call."""
-        found: WorkerMail = worker.extensions.get(EXTENSION) or worker.extensions.setdefault(EXTENSION, cls(worker))
+    def of(cls, worker: Any) -> WorkerInboxes:
+        """Return the inboxes of a worker; its handlers are added at the first call."""
+        found: WorkerInboxes = worker.extensions.get(EXTENSION) or worker.extensions.setdefault(EXTENSION, cls(worker))
         return found
 
     def site_ended(self, run: str) -> None:
@@ -85,39 +85,39 @@ class WorkerMail:
 
         If other sites may still read pieces of chunks from here, ``close_mail`` ends it.
         """
-        mail = self.runs.get(run)
-        if mail is not None and mail.pieces:
-            mail.detach()
+        inbox = self.runs.get(run)
+        if inbox is not None and inbox.pieces:
+            inbox.detach()
         else:
             self.runs.pop(run, None)
 
     async def notify(self, run: str, token: str, value: int) -> str:
         """Handle the offer of a value."""
-        mail = self._mail(run, token)
-        mail.noticed(value)
+        inbox = self._inbox(run, token)
+        inbox.noticed(value)
         return "OK"
 
     async def get(self, run: str, token: str, value: int) -> dict[str, Any]:
         """Return the bytes of a value; at most RECEIVE_WINDOW values leave at the same time."""
-        mail = self._mail(run, token)
-        if value in mail.numbered or value in mail.pieces:  # tiles of outputs, which are neither, take no slot
-            await mail.window.acquire()
-            mail.leaving[value] += 1
+        inbox = self._inbox(run, token)
+        if value in inbox.numbered or value in inbox.pieces:  # tiles of outputs, which are neither, take no slot
+            await inbox.window.acquire()
+            inbox.leaving[value] += 1
         try:
-            return {"data": to_serialize(as_bytes(np.ascontiguousarray(mail.value(value))))}
+            return {"data": to_serialize(as_bytes(np.ascontiguousarray(inbox.value(value))))}
         except BaseException:  # nothing leaves, so nobody acknowledges it
-            mail.arrived_at_peer(value)
+            inbox.arrived_at_peer(value)
             raise
 
     async def acknowledge(self, run: str, token: str, value: int) -> str:
         """Handle the arrival of a value at another site."""
-        mail = self._mail(run, token)
-        mail.arrived_at_peer(value)
-        if value not in mail.pieces:
-            mail.acknowledged(value)
+        inbox = self._inbox(run, token)
+        inbox.arrived_at_peer(value)
+        if value not in inbox.pieces:
+            inbox.acknowledged(value)
         return "OK"
 
-    def _mail(self, run: str, token: str) -> RunMail:
+    def _inbox(self, run: str, token: str) -> RunInbox:
         found = self.runs.get(run)
         if found is None or not hmac.compare_digest(found.token, token):
             raise RunError(f"the worker {self.worker.address} has no such run")
@@ -209,8 +209,8 @@ class DaskWire(NumberedTransfers):
             raise PeerLost(f"the worker {to} does not answer: {error}") from error
 
 
-class Line:
-    """A worker's connection to the coordinator of a run; a closed line stops the run.
+class CoordinatorConnection:
+    """A worker's connection to the coordinator of a run; a closed one stops the run.
 
     Methods are called by the thread of the run, except those that begin with an underscore.
     """
@@ -262,13 +262,13 @@ class Line:
         return asyncio.run_coroutine_threadsafe(work, self._worker.loop.asyncio_loop).result()
 
     async def _open(self) -> None:
-        mail = WorkerMail.of(self._worker).runs.get(self._run)
-        if mail is None:
+        inbox = WorkerInboxes.of(self._worker).runs.get(self._run)
+        if inbox is None:
             raise Interrupted("the run is over")
         arguments = self._worker.connection_args
-        mail.opening = asyncio.ensure_future(connect(self._address, timeout=CONNECT_SECONDS, **arguments))
+        inbox.opening = asyncio.ensure_future(connect(self._address, timeout=CONNECT_SECONDS, **arguments))
         try:
-            self._comm = await mail.opening
+            self._comm = await inbox.opening
         except asyncio.CancelledError:
             raise Interrupted("the run is over") from None
         message = {"run": self._run, "token": self._token, "value": self.site}

@@ -18,7 +18,7 @@ from distributed import Client, Future, futures_of, wait
 from distributed.protocol.pickle import dumps, loads
 
 from einturnip.core.errors import BindError, DeviceError, RunError
-from einturnip.sites.wires.dask import Address, RunMail
+from einturnip.sites.wires.dask import Address, RunInbox
 from einturnip.sites.wires.messages import PeerLost
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS
@@ -143,8 +143,8 @@ class PeerChunks:
     ``received``: bytes by the site that they came from.
     """
 
-    def __init__(self, worker: Any, address: Address, mail: RunMail) -> None:
-        self._worker, self._address, self._mail = worker, address, mail
+    def __init__(self, worker: Any, address: Address, inbox: RunInbox) -> None:
+        self._worker, self._address, self._inbox = worker, address, inbox
         self.received: dict[int, int] = defaultdict(int)
 
     def serve(self, pieces: Mapping[int, tuple[Any, ...]]) -> None:
@@ -155,7 +155,7 @@ class PeerChunks:
         """
         for number, (key, *piece) in pieces.items():
             chunk = self._worker.data.get(key)
-            self._mail.pieces[number] = partial(_piece, self._worker.address, key, chunk, *piece)
+            self._inbox.pieces[number] = partial(_piece, self._worker.address, key, chunk, *piece)
 
     def fetch(self, number: int, sites: Sequence[int]) -> Array:
         """Return the elements of a piece, from the first of the sites that has its chunk."""
@@ -166,7 +166,7 @@ class PeerChunks:
 
     def _fetch(self, number: int, site: int) -> Array:
         if site == self._address.site:
-            return self._mail.value(number)
+            return self._inbox.value(number)
         return asyncio.run_coroutine_threadsafe(self._get(number, site), self._worker.loop.asyncio_loop).result()
 
     async def _get(self, number: int, site: int) -> Array:

@@ -1,4 +1,4 @@
-"""A Dask cluster as the coordinator of a run sees it: workers, their tasks, a line to each."""
+"""A Dask cluster as the coordinator of a run sees it: workers, their tasks, a connection to each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from distributed.utils import get_ip
 
 from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.memgraph.views import Array
-from einturnip.sites.wires.dask import RunMail, WorkerMail
+from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
 from einturnip.sites.wires.dask_chunks import Index
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
@@ -147,14 +147,14 @@ def require_processes(client: Client) -> None:
 
 def open_mail(run: str, token: str, dask_worker: Any) -> None:
     """Let a worker receive messages of a run; called on its event loop."""
-    WorkerMail.of(dask_worker).runs[run] = RunMail(token)
+    WorkerInboxes.of(dask_worker).runs[run] = RunInbox(token)
 
 
 def close_mail(run: str, dask_worker: Any) -> None:
     """Forget a run; called on the worker's event loop."""
-    mail = WorkerMail.of(dask_worker).runs.pop(run, None)
-    if mail is not None:
-        mail.close()
+    inbox = WorkerInboxes.of(dask_worker).runs.pop(run, None)
+    if inbox is not None:
+        inbox.close()
 
 
 def is_ending(worker: Any) -> bool:
@@ -205,8 +205,8 @@ def _over(*_: Any) -> Any:
     raise RunError("the run is over")
 
 
-class Lines:
-    """The lines to the workers of one run.
+class WorkerConnections:
+    """The connections to the workers of one run.
 
     ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes the
     tile of an output that an op stores. ``ended``: called after the end. ``events``: what the sites say.
@@ -274,7 +274,7 @@ class Lines:
         return KeptBlocks(array, futures)
 
     def close(self) -> None:
-        """End the lines, the tasks and the mail of the workers."""
+        """End the connections, the tasks and the inboxes of the workers."""
         with suppress(OSError, TimeoutError):
             self._client.sync(self._close, callback_timeout=END_SECONDS)
         for future in self._futures:

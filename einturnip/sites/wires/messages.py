@@ -26,7 +26,7 @@ class PeerLost(RunError):
     """Another site does not answer."""
 
 
-class SiteMail:
+class SiteInbox:
     """Messages for one run at one site, also before the run begins there.
 
     ``numbered``: ops by their number.
