@@ -1,8 +1,11 @@
-"""Loads of guarded operands, and the interior of a tile, where no guarded index leaves its axis.
+"""Loads of guarded operands such as ``X[i-1 ? 0]``, whose index can leave its axis.
 
-At the edges, a masked load gives lanes whose index is outside the fill, and reads no memory for them. In the interior a
-guarded operand is loaded as any other. A select in place of the mask would be folded into multiplications by constants,
-which are then not fused with additions: a point's bits would depend on whether it is at the edge of a vector.
+A tile has an interior, in which no guarded index leaves its axis, and edges. In the interior a guarded operand is
+loaded like any other. At the edges the load is masked: a lane whose index is outside the axis gets the fill value, and
+no memory is read for it.
+
+The load is masked because LLVM would fold a plain load and a select into a multiplication by a constant, and would then
+not contract it with an addition. The result of a point would depend on its position in a vector.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ _ZERO = IrValue("0", "i64", 0)
 
 
 class GuardedLoads(NodeValues):
-    """Loads guarded inputs at points of the register tile.
+    """Emits loads of guarded operands at points of the register tile.
 
-    ``within``: by label, the range of the current strip. ``are_inside``: whether the code being written is for points
-    whose guarded indices are all within their axes. ``sizes``: of the axes of ``spec.guards``.
+    ``within``: by label, the range of the loop nest that is being emitted, where it covers part of the tile.
+    ``are_inside``: the code being emitted is for the interior. ``sizes``: the sizes of the axes in ``spec.guards``.
     """
 
     within: dict[int, tuple[IrValue, IrValue]]
@@ -54,21 +57,21 @@ class GuardedLoads(NodeValues):
             return code.select(code.splat(is_inside, self.width), inside, fill)
         apart = slot in self.spec.strided or slot in self.spec.crossed
         step = self.operands[slot][1][self.vector] if apart else None
-        mask, passed = self._lanes_inside(slot, coordinate), self._to_memory(self._wide(fill), dtype)
-        if self.mask is not None:  # lanes past the end repeat the first
+        mask, passthru = self._lanes_inside(slot, coordinate), self._to_memory(self._wide(fill), dtype)
+        if self.mask is not None:  # lanes past the end hold the value of the first lane
             first = self._first(address, is_inside, code.lane(fill) if fill.width else fill, dtype)
-            passed = code.select(self.mask, passed, code.splat(first, self.width))
+            passthru = code.select(self.mask, passthru, code.splat(first, self.width))
             mask = code.binary("and", mask, self.mask)
-        return self._to_register(self._chosen(address, step, mask, passed, dtype), dtype)
+        return self._to_register(self._load_lanes(address, step, mask, passthru, dtype), dtype)
 
     def _first(self, address: IrValue, is_inside: IrValue, fill: IrValue, dtype: DType) -> IrValue:
-        """Load one element, or convert its fill, as it is in memory."""
-        passed = self.code.first(self._to_memory(fill, dtype), self.width)
+        """Return one element, or the fill if it is outside the axis, in its memory type."""
+        passthru = self.code.first(self._to_memory(fill, dtype), self.width)
         mask = self.code.first(is_inside, self.width)
-        return self.code.lane(self._chosen(address, None, mask, passed, dtype))
+        return self.code.lane(self._load_lanes(address, None, mask, passthru, dtype))
 
     def _index_of(self, index: Index, coordinate: dict[int, int]) -> IrValue:
-        """Return an index before it is clamped; for a vector that of its first lane."""
+        """Return an index before clamping; for a vector, the index of its first lane."""
         total = IrValue(str(index.offset), "i64", 0)
         for label, c in index.terms:
             at = self.code.integer("add nsw", self._local(label, coordinate), self.origins[label])
@@ -100,7 +103,7 @@ class GuardedLoads(NodeValues):
     # --- the interior -------------------------------------------------------------------------------------------------
 
     def _is_inside(self) -> IrValue:
-        """Return whether no guarded index leaves its axis at any point of the loops still to be written."""
+        """Return whether the loops still to be emitted stay in the interior."""
         found = IrValue("true", "i1", 0)
         for (_, _, index), size in zip(self.spec.guards, self.sizes, strict=True):
             low, high = self._ends(index, -1)
@@ -112,9 +115,10 @@ class GuardedLoads(NodeValues):
         return self.code.binary("and", above, self.code.compare("icmp slt", high, size))
 
     def _interior(self, label: int, step: int, span: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
-        """Return the part of a label's range in which all guarded indices are within their axes.
+        """Return the interior of a label's range, in whole steps.
 
-        It is in whole steps of the range, and empty if no step is inside at every point of the other labels.
+        All guarded indices are within their axes there. It holds for every point of the other labels, and is empty if
+        there is no such part.
         """
         code, (begin, end) = self.code, span
         first, last = begin, end
@@ -139,9 +143,9 @@ class GuardedLoads(NodeValues):
         return first, code.integer("sub", code.intrinsic("smax", first, last), rest)
 
     def _ends(self, index: Index, label: int) -> tuple[IrValue, IrValue]:
-        """Return the smallest and the largest value of an index over the loops still to be written.
+        """Return the minimum and the maximum of an index over the loops still to be emitted.
 
-        ``label`` contributes nothing but its first point in the tensor.
+        ``label`` is fixed at the tile's first point.
         """
         low = high = IrValue(str(index.offset), "i64", 0)
         for p, c in index.terms:
@@ -152,7 +156,7 @@ class GuardedLoads(NodeValues):
         return low, high
 
     def _range(self, label: int) -> tuple[IrValue, IrValue]:
-        """Return the first and last point of a label in the code being written."""
+        """Return the first and the last point of a label in the code being emitted."""
         if label in self.within:
             begin, end = self.within[label]
         elif label in self.at:

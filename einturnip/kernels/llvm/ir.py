@@ -32,6 +32,9 @@ class IrValue:
         return f"{self.type} {self.name}"
 
 
+_UNALIGNED = IrValue("1", "i32", 0)  # bytes to which addresses are aligned
+
+
 def element(dtype: DType) -> str:
     """Return the LLVM type of an element in a register."""
     return _ELEMENTS.get(dtype.name, f"i{8 * dtype.itemsize}")
@@ -109,6 +112,20 @@ class IrBuilder:
         """Call ``llvm.name``, overloaded on the type of its arguments."""
         first = arguments[0]
         return self.call(f"llvm.{name}.{mangled(first)}", arguments, first.element, first.width)
+
+    def masked_load(self, address: IrValue, mask: IrValue, passthru: IrValue) -> IrValue:
+        """Load the lanes that ``mask`` selects; the others are those of ``passthru``.
+
+        ``address``: of the first of contiguous elements, or a vector of addresses, one for each lane. Addresses of
+        lanes that are not selected may be invalid.
+        """
+        name = f"llvm.masked.{'gather' if address.width else 'load'}.{mangled(passthru)}.{mangled(address)}"
+        return self.call(name, [address, _UNALIGNED, mask, passthru], passthru.element, passthru.width)
+
+    def masked_store(self, value: IrValue, address: IrValue, mask: IrValue) -> None:
+        """Store the lanes that ``mask`` selects; ``address``: as for ``masked_load``."""
+        name = f"masked.{'scatter' if address.width else 'store'}.{mangled(value)}.{mangled(address)}"
+        self.run_intrinsic(name, value, address, _UNALIGNED, mask)
 
     def run_intrinsic(self, name: str, *arguments: IrValue) -> None:
         """Call ``llvm.name``, which has no result, and declare it."""

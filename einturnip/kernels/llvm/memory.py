@@ -17,9 +17,12 @@ Place = tuple[IrValue, list[IrValue]]
 class TileMemory:
     """Loads and stores at points of the register tile.
 
-    ``at``: each label's current index in the tile. ``counts``: of the register tile, by label. ``mask``: the valid
-    lanes of a last vector. ``streamed``: the output whose stores bypass the caches. ``known``: values by node and
-    coordinate, as long as they are valid.
+    ``at``: by label, its current index in the tile. ``counts``: by label, the points of the register tile, in vectors
+    along ``vector``. ``mask``: the valid lanes of a partial last vector. ``streamed``: the output that is written with
+    non-temporal stores. ``known``: values that have been computed, by node and coordinate.
+
+    An element has one LLVM type in memory and another in registers: bools are i8 in memory and i1 in registers, f16 and
+    bf16 are i16 in memory.
     """
 
     code: IrBuilder
@@ -67,14 +70,17 @@ class TileMemory:
         return self._load(address, dtype, self.width if self.vector in labels else 0)
 
     def _transposed(self, node: int, slot: int, coordinate: dict[int, int]) -> IrValue:
-        """Load an operand that is contiguous along the tile's other label; full blocks are transposed."""
+        """Load an operand that is contiguous along the register tile's other label.
+
+        A full block is loaded as rows and transposed; all of its columns become known values.
+        """
         n, code, width = self.graph[node], self.code, self.width
         across = self.spec.tile[0][0]
         labels = self._labels_read(node)
         address = self._address(self.operands[slot], labels, coordinate)
         step = self.operands[slot][1][self.vector]
         if self.counts[across] < width or self.mask is not None:
-            return self._gathered(address, step, n.dtype)
+            return self._load_strided(address, step, n.dtype)
         first = self._address(self.operands[slot], labels, {**coordinate, across: 0})
         rows = [self._load(code.pointer(first, code.integer("mul", step, k)), n.dtype, width) for k in range(width)]
         for k, column in enumerate(code.transposed(rows)):
@@ -82,43 +88,43 @@ class TileMemory:
             self.known[node, tuple(place[p] for p in sorted(n.labels & place.keys()))] = column
         return self.known[node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))]
 
-    def _gathered(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
+    def _load_strided(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
         """Load a vector of elements that are ``step`` bytes apart."""
         mask = self.mask or self.code.constant(1, "i1", self.width)
-        return self._to_register(self._chosen(address, step, mask, self._repeated(address, dtype), dtype), dtype)
+        return self._to_register(
+            self._load_lanes(address, step, mask, self._broadcast_element(address, dtype), dtype), dtype
+        )
 
-    def _repeated(self, address: IrValue, dtype: DType) -> IrValue:
-        """Return an element in memory as a vector: lanes past the end repeat a valid element."""
-        kind_in_memory = memory_type(dtype)
-        scalar = self.code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
+    def _broadcast_element(self, address: IrValue, dtype: DType) -> IrValue:
+        """Load one element and broadcast it: lanes past the end then hold a valid value."""
+        memory_kind = _memory_type(dtype)
+        scalar = self.code.make(f"load {memory_kind}, {address}, align 1", memory_kind, 0)
         return self.code.splat(scalar, self.width)
 
-    def _chosen(self, address: IrValue, step: IrValue | None, mask: IrValue, passed: IrValue, dtype: DType) -> IrValue:
-        """Load the lanes of a mask; the others keep the value ``passed``. All of it is as in memory.
+    def _load_lanes(
+        self, address: IrValue, step: IrValue | None, mask: IrValue, passthru: IrValue, dtype: DType
+    ) -> IrValue:
+        """Load the lanes that ``mask`` selects; the others are those of ``passthru``.
 
-        ``step``: bytes between elements that are not contiguous.
+        Both have memory types, as the result has. ``step``: bytes between neighbouring elements; None if they are
+        contiguous.
         """
-        kind_in_memory, width = memory_type(dtype), self.width
-        kind = f"v{width}{_short(kind_in_memory)}"
-        if step is None:
-            name, at = f"llvm.masked.load.{kind}.p0", address
-        else:
-            name, at = f"llvm.masked.gather.{kind}.v{width}p0", self._places_at(address, step)
-        return self.code.call(name, [at, IrValue("1", "i32", 0), mask, passed], kind_in_memory, width)
+        at = address if step is None else self._strided_addresses(address, step)
+        return self.code.masked_load(at, mask, passthru)
 
-    def _places_at(self, address: IrValue, step: IrValue) -> IrValue:
+    def _strided_addresses(self, address: IrValue, step: IrValue) -> IrValue:
         """Return the addresses of a vector of elements that are ``step`` bytes apart."""
         code, width = self.code, self.width
         offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
         return code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
 
     def _load(self, address: IrValue, dtype: DType, width: int) -> IrValue:
-        kind_in_memory = memory_type(dtype)
-        one = IrValue("", kind_in_memory, width)
+        memory_kind = _memory_type(dtype)
+        one = IrValue("", memory_kind, width)
         if width and self.mask is not None:
-            value = self._chosen(address, None, self.mask, self._repeated(address, dtype), dtype)
+            value = self._load_lanes(address, None, self.mask, self._broadcast_element(address, dtype), dtype)
         else:
-            value = self.code.make(f"load {one.type}, {address}, align 1", kind_in_memory, width)
+            value = self.code.make(f"load {one.type}, {address}, align 1", memory_kind, width)
         return self._to_register(value, dtype)
 
     def _to_register(self, value: IrValue, dtype: DType) -> IrValue:
@@ -132,13 +138,13 @@ class TileMemory:
         """Convert a value from its register type to its memory type."""
         if dtype.kind == "b":
             return self.code.cast("zext", value, "i8")
-        kind_in_memory = memory_type(dtype)
-        return value if kind_in_memory == value.element else self.code.cast("bitcast", value, kind_in_memory)
+        memory_kind = _memory_type(dtype)
+        return value if memory_kind == value.element else self.code.cast("bitcast", value, memory_kind)
 
     def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> IrValue:
         address = self._address(self.outs[k], range(self.n_out), coordinate)
         if self._is_strided(k):
-            return self._gathered(address, self.outs[k][1][self.vector], dtype)
+            return self._load_strided(address, self.outs[k][1][self.vector], dtype)
         return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
 
     def _is_strided(self, k: int) -> bool:
@@ -160,18 +166,15 @@ class TileMemory:
         target: DType,
         step: IrValue | None = None,
     ) -> None:
-        """Convert a value and store it. ``step``: bytes between elements that are not contiguous."""
+        """Convert a value and store it; ``step`` is None if neighbouring elements are contiguous."""
         width = self.width if self.vector in labels else 0
         value = self._to_memory(convert(self.code, self._like(value, width), dtype, target), target)
-        kind_in_memory = memory_type(target)
         address = self._address(place, labels, coordinate)
         if width and step is not None:
-            name = f"masked.scatter.v{width}{_short(kind_in_memory)}.v{width}p0"
             mask = self.mask or self.code.constant(1, "i1", width)
-            self.code.run_intrinsic(name, value, self._places_at(address, step), IrValue("1", "i32", 0), mask)
+            self.code.masked_store(value, self._strided_addresses(address, step), mask)
         elif width and self.mask is not None:
-            name = f"masked.store.v{width}{_short(kind_in_memory)}.p0"
-            self.code.run_intrinsic(name, value, address, IrValue("1", "i32", 0), self.mask)
+            self.code.masked_store(value, address, self.mask)
         elif width and place is self.streamed:
             self.code.line(f"store {value}, {address}, align {width * target.itemsize}, !nontemporal !0")
         else:
@@ -189,10 +192,10 @@ class TileMemory:
     def _streaming(
         self, place: Place, labels: Sequence[int], vector: int, itemsize: int, total: IrValue, write: Callable[[], None]
     ) -> None:
-        """Write the loops twice: with non-temporal stores for a large, aligned result, and with plain stores.
+        """Emit the loops with and without non-temporal stores, and choose at run time.
 
-        Non-temporal stores need not read the line first and leave operands in the cache. ``total``: bytes of the
-        result.
+        Non-temporal stores are chosen for a large, aligned result. Such a store does not fetch the cache line first and
+        does not evict operands. ``total``: bytes of the result.
         """
         code, size = self.code, self.width * itemsize
         base, steps = place
@@ -203,25 +206,21 @@ class TileMemory:
         even = code.compare("icmp eq", code.integer("and", bits, size - 1), zero)
         large = code.compare("icmp sge", total, IrValue(str(STREAMED_NBYTES), "i64", 0))
 
-        def past() -> list[IrValue]:
+        def streaming() -> list[IrValue]:
             self.known, self.streamed = dict(known), place
             write()
             code.run_intrinsic("x86.sse.sfence")
             return []
 
-        def through() -> list[IrValue]:
+        def cached() -> list[IrValue]:
             self.known, self.streamed = dict(known), None
             write()
             return []
 
         known = dict(self.known)
-        code.choose(code.binary("and", even, large), past, through)
+        code.choose(code.binary("and", even, large), streaming, cached)
 
 
-def memory_type(dtype: DType) -> str:
+def _memory_type(dtype: DType) -> str:
     """Return the LLVM type of an element in memory."""
     return element(dtype) if dtype.name in ("f32", "f64") else f"i{8 * dtype.itemsize}"
-
-
-def _short(kind_in_memory: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(kind_in_memory, kind_in_memory)

@@ -257,7 +257,7 @@ class LoopNest(OutputLoops):
         labels = self._labels_read(node)
         if slot in self.spec.strided and self.vector in labels:
             address = self._address(self.operands[slot], labels, coordinate)
-            return self._gathered(address, self.operands[slot][1][self.vector], self.graph[node].dtype)
+            return self._load_strided(address, self.operands[slot][1][self.vector], self.graph[node].dtype)
         return super()._input(node, coordinate)
 
     # --- indices ----------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class PanelPack(Routine):
         kind, width = self.what.kind, self.what.width
         mask = IrValue(f"<{', '.join(f'i1 {int(j < n)}' for j in range(width))}>", "i1", width)
         places = [self._source(first, self.plus(start, q)) for q in range(width)]
-        rows = self.transposed([self.load_some(place, kind, mask) for place in places])
+        rows = self.transposed([self.load_or_zero(place, kind, mask) for place in places])
         for j in range(n):
             self.store(rows[j], self._target(first + j, start))
 
@@ -194,7 +194,7 @@ class SideMap(Routine):
         for k, slot in enumerate(what.sides[self.side]):
             place = self.at(self.at(self["panel"], at), k * step)
             known[graph.inputs[slot]] = (
-                self.load(place, what.kind, what.width) if mask is None else self.load_some(place, what.kind, mask)
+                self.load(place, what.kind, what.width) if mask is None else self.load_or_zero(place, what.kind, mask)
             )
         for k, value in enumerate(values(self, what, known, graph.nodes[self.side])):
             self.store(value, self.at(self.at(self["panel"], at), k * step))

@@ -162,7 +162,9 @@ def _ended(f: Routine, what: PackedSpec, vectors: int, sums: list[IrValue]) -> N
             if v < vectors - 1:
                 f.store(_combined(f, what, f.load(there, kind, width), value) if adds else value, there)
             else:
-                f.store_some(_combined(f, what, f.load_some(there, kind, mask), value) if adds else value, there, mask)
+                f.masked_store(
+                    _combined(f, what, f.load_or_zero(there, kind, mask), value) if adds else value, there, mask
+                )
 
     stored = partial(f.either, f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))
     away = partial(f.either, f.whether("eq", f["how"], STREAMS), stream, leave)
@@ -246,9 +248,9 @@ class TileUpdate(Routine):
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
         adds = self.splat(self.adds, width)
         here, there = self._places(i, first, j)
-        value = _scaled(self, self.load_some(here, kind, mask), self.factors)
-        before = self.load_some(there, kind, self.both(mask, adds))
-        self.store_some(self.select(adds, _combined(self, self.what, before, value), value), there, mask)
+        value = _scaled(self, self.load_or_zero(here, kind, mask), self.factors)
+        before = self.load_or_zero(there, kind, self.both(mask, adds))
+        self.masked_store(self.select(adds, _combined(self, self.what, before, value), value), there, mask)
 
     def _one(self, i: IrValue, first: int, j: IrValue, count: IrValue) -> None:
         kind = self.what.kind

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from einturnip.kernels.llvm.ir import METADATA, IrBuilder, IrValue
 
 ZERO, ONE = IrValue("0", "i64", 0), IrValue("1", "i64", 0)
-_WORD = IrValue("1", "i32", 0)  # alignment of memory: single bytes
 Branch = Callable[[], None]
 
 
@@ -57,10 +56,9 @@ class Routine(IrBuilder):
         """Load a value."""
         return self.make(f"load {IrValue('', kind, width).type}, {address}, align 1", kind, width)
 
-    def load_some(self, address: IrValue, kind: str, mask: IrValue) -> IrValue:
-        """Load the lanes of a mask, with 0 in the others."""
-        name = f"llvm.masked.load.v{mask.width}{_short(kind)}.p0"
-        return self.call(name, [address, _WORD, mask, self.constant(0, kind, mask.width)], kind, mask.width)
+    def load_or_zero(self, address: IrValue, kind: str, mask: IrValue) -> IrValue:
+        """Load the lanes that a mask selects; the others are 0."""
+        return self.masked_load(address, mask, self.constant(0, kind, mask.width))
 
     def as_pointer(self, address: IrValue) -> IrValue:
         """Return an integer as an address."""
@@ -90,11 +88,6 @@ class Routine(IrBuilder):
     def address(self, place: IrValue) -> IrValue:
         """Return an address as an integer."""
         return self.cast("ptrtoint", place, "i64")
-
-    def store_some(self, value: IrValue, address: IrValue, mask: IrValue) -> None:
-        """Store the lanes of a mask."""
-        name = f"masked.store.v{mask.width}{_short(value.element)}.p0"
-        self.run_intrinsic(name, value, address, _WORD, mask)
 
     def prefetch(self, address: IrValue, cache: int = 1) -> None:
         """Prefetch a cache line into the first or second level; the address may be invalid."""
@@ -187,7 +180,3 @@ def module(routines: Sequence[Routine]) -> str:
     """Return the IR of a module of functions."""
     declared = dict.fromkeys(line for routine in routines for line in routine.declared)
     return "\n".join([*(routine.text for routine in routines), *declared]) + f"\n{METADATA}"
-
-
-def _short(kind: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(kind, kind)

@@ -35,7 +35,7 @@ class TransposedBlock(Routine):
         """Load vectors of ``count`` elements and transpose them."""
         kind, width = self.what.kind, self.what.width
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
-        return self.transposed([self.load_some(place, kind, mask) for place in places])
+        return self.transposed([self.load_or_zero(place, kind, mask) for place in places])
 
     def _some(self, vectors: list[IrValue], count: IrValue, body: Callable[[IrValue, IrValue], None]) -> None:
         """Run the body on the first ``count`` vectors, by way of memory."""
@@ -98,7 +98,7 @@ class ColumnBlock(TransposedBlock):
         kind, width, size = self.what.kind, self.what.width, self.what.size
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(m, width))
         at = self.times(q, size)
-        self.store(self.load_some(self.at(source, at), kind, mask), self.at(target, at))
+        self.store(self.load_or_zero(self.at(source, at), kind, mask), self.at(target, at))
 
     def _square(self, first: IrValue, n: IrValue, p: IrValue, q: IrValue, m: IrValue, even: bool) -> None:
         """Pack one square of lanes, from neighbour ``q`` on."""
@@ -126,11 +126,11 @@ class ColumnBlock(TransposedBlock):
         what, lanes = self.what, self.lanes("i64", self.what.width)
         place, available = self._place(column, p)
         here = self.minimum(n, available)
-        self.store_some(vector, place, self.compare("icmp slt", lanes, self.splat(here, what.width)))
+        self.masked_store(vector, place, self.compare("icmp slt", lanes, self.splat(here, what.width)))
         inside = self.compare("icmp slt", lanes, self.splat(n, what.width))
         rest = self.both(inside, self.compare("icmp sge", lanes, self.splat(here, what.width)))
         further = self.at(place, self.minus(self["panel_nbytes"], what.columns * what.size))
-        self.when(self.whether("sgt", n, here), lambda: self.store_some(vector, further, rest))
+        self.when(self.whether("sgt", n, here), lambda: self.masked_store(vector, further, rest))
 
 
 class TermBlock(TransposedBlock):
