@@ -14,7 +14,7 @@ from einturnip.api.result_memory import release
 from einturnip.compiler import Options, reading_within
 from einturnip.core.errors import BindError
 from einturnip.core.resident import callers_nbytes
-from einturnip.core.units import least_and_extra, parse_size, parse_sizes
+from einturnip.core.units import parse_size, parse_sizes, smallest_and_extra
 from einturnip.cost.link import parse_link
 from einturnip.cost.site_rates import parse_rates
 from einturnip.devices.choice import is_on_host
@@ -80,7 +80,7 @@ class Settings:
             raise BindError("retries= is for runs on workers, which can be lost. help: give client= too")
 
     @property
-    def least_memory(self) -> int | None:
+    def smallest_memory(self) -> int | None:
         """The memory of the smallest site, in bytes."""
         return _sizes(self.memory)[0]
 
@@ -88,7 +88,7 @@ class Settings:
         """Bytes that may be added to the process; None if the arena is given instead."""
         if self.arena is not None or not is_on_host(self.device):
             return None
-        return plan_cache.free_share() if self.memory is None else min(parse_sizes(self.memory))
+        return plan_cache.free_share() if self.memory is None else self.smallest_memory
 
     def reading(self, before: int) -> AbstractContextManager[None]:
         """Context in which the program is read within the memory. ``before``: the process's before the call."""
@@ -105,4 +105,4 @@ class Settings:
 
 
 def _sizes(sizes: Sizes | None) -> tuple[int | None, tuple[int, ...]]:
-    return (None, ()) if sizes is None else least_and_extra(parse_sizes(sizes))
+    return (None, ()) if sizes is None else smallest_and_extra(parse_sizes(sizes))

@@ -52,7 +52,7 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
     check_names("dim", sizes, program.dims)
     require_output(program)
     with_states = with_state_outputs(program, settings.out)
-    options = replace(settings.options(), memory=settings.least_memory)
+    options = replace(settings.options(), memory=settings.smallest_memory)
     sources = open_inputs(program, given, sized.folder, True)
     try:
         graph = bind(with_states, sources, sizes)

@@ -79,17 +79,9 @@ def einsum(
         require_optimize(optimize, len(operands) - 1 if text else len(operands) // 2)
     if casting != "safe":
         require_casting(casting)
-    plain = (order == "K" or order == "C") and casting == "safe" and not retries
+    plain = (order == "K" or order == "C") and casting == "safe" and out is spill is link is client is None
     key = None
-    if (
-        plain
-        and operands
-        and type(operands[0]) is str
-        and out is None
-        and spill is None
-        and link is None
-        and client is None
-    ):
+    if plain and not retries and operands and type(operands[0]) is str:
         budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
         key = call_cache.key_of((operands[0], dtype, budget, workers), operands[1:])
     repeated = call_cache.run(key, operands[1:], run_arrays)

@@ -264,7 +264,7 @@ class Program:
         with external_files_allowed(allow_external):
             options, allowed = settings.options(), settings.allowed()
             if client is not None:
-                options, allowed = replace(options, memory=settings.least_memory), None
+                options, allowed = replace(options, memory=settings.smallest_memory), None
             return Session(self._program, self._folder, sizes, options, given, allowed=allowed, client=client)
 
     def planned(

@@ -12,7 +12,7 @@ import click
 from einturnip.core import stages
 from einturnip.core.errors import BindError, RunError
 from einturnip.core.resident import peak_resident_nbytes
-from einturnip.core.units import format_size, least_and_extra
+from einturnip.core.units import format_size, smallest_and_extra
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
@@ -148,7 +148,7 @@ def budget_options(budget: dict[str, Any]) -> Options:
         raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
     for name in ("memory", "arena"):
         if isinstance(settings[name], tuple):
-            settings[name], settings["extra"] = least_and_extra(settings[name])
+            settings[name], settings["extra"] = smallest_and_extra(settings[name])
     settings["rates"] = settings["rates"] or ()
     return Options(**settings)
 

@@ -15,10 +15,10 @@ from einturnip.memgraph.types import FILES, Lane, MemGraph, Op, OpKind
 from einturnip.sites.part import SitePart
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.dask_arrays import DaskSource
+from einturnip.storage.formats.remote_files import remote_version
 from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.open import open_source
-from einturnip.storage.remote import remote_version
 from einturnip.storage.shared_outputs import attach, share
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
 from einturnip.storage.url import is_url

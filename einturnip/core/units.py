@@ -72,10 +72,10 @@ def parse_sizes(text: str | int | Sequence[str | int]) -> tuple[int, ...]:
     return tuple(parse_size(size) for size in sizes) or (parse_size(""),)
 
 
-def least_and_extra(sizes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+def smallest_and_extra(sizes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """Return the smallest of several sizes, and what each has in addition; () if there is only one size."""
-    least = min(sizes)
-    return least, tuple(size - least for size in sizes) if len(sizes) > 1 else ()
+    smallest = min(sizes)
+    return smallest, tuple(size - smallest for size in sizes) if len(sizes) > 1 else ()
 
 
 def format_size(nbytes: float) -> str:

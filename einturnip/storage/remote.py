@@ -9,8 +9,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from errno import ENOENT
 from importlib.util import find_spec
 from typing import Any
 from zlib import crc32
@@ -177,22 +175,6 @@ class RemoteStore:
             f"{self.role}: {self._name(path)}: cannot be read: {type(reason).__name__}: {reason}. help: check the "
             "name of the host, the network and your credentials"
         )
-
-
-def remote_version(url: str, role: str) -> tuple[int, int]:
-    """Return size and a digest of the version of an object.
-
-    Those of a folder are of the object that describes it.
-
-    Raises:
-        FileNotFoundError: there is no such object. StoreError: the store does not answer.
-    """
-    store = RemoteStore(url, role)
-    for path in ("", "zarr.json", ".zarray", ".zgroup"):
-        with suppress(FileNotFoundError):
-            size, digest, _ = store.version(path)
-            return size, digest
-    raise FileNotFoundError(ENOENT, os.strerror(ENOENT), url)
 
 
 def _status(error: BaseException) -> int | None:

@@ -82,7 +82,7 @@ def prepared(name: str, n: int) -> list[str]:
     return words
 
 
-def least_memory(refusal: Callable[[int], str]) -> int:
+def minimum_memory(refusal: Callable[[int], str]) -> int:
     """The minimum that refusals name; ``refusal`` returns the error in a limit in bytes."""
     memory = 2 << 20
     while (found := re.search(r"needs at least ([\d.]+ \w+)", error := refusal(memory))) is not None:
@@ -107,7 +107,7 @@ def test_below_the_least_budget_nothing_is_touched(folder, capsys, monkeypatch, 
         assert run([*words, "--memory", str(memory)]) == 3
         return capsys.readouterr().err
 
-    assert least_memory(refusal) > 2 << 20
+    assert minimum_memory(refusal) > 2 << 20
     assert sorted(os.listdir()) == before
 
 
@@ -120,7 +120,7 @@ def within_the_budget_named(name: str, n: int, factors: tuple[float, ...]) -> No
         assert code == 3 and not list(folder.glob("out_*"))
         return err
 
-    least = least_memory(refusal)
+    least = minimum_memory(refusal)
     text, inputs = CASES[name]
     expected = et.compile(text)(arena="256MiB", **inputs(n))
     for factor in factors:

@@ -147,7 +147,7 @@ class SchedulerState:
         """Return the ops to launch first."""
         for op, count in enumerate(self.waiting):
             if count == 0:
-                self._make_ready(op)
+                heappush(self.ready[self.lane[op]], (self.rank[op], op))
         return self._launch()
 
     def issued(self, op: int) -> list[int]:
@@ -185,7 +185,9 @@ class SchedulerState:
         for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
             unmet = waiting[s] = waiting[s] - 1
             if not unmet:
-                self._make_ready(s)
+                lane = self.lane[s]
+                heappush(self.ready[lane], (self.rank[s], s))
+                self._changed.add(lane)
 
     @property
     def done(self) -> bool:
@@ -199,15 +201,11 @@ class SchedulerState:
             queues[self.lane[op]].append(op)
         return queues
 
-    def _make_ready(self, op: int) -> None:
-        lane = self.lane[op]
-        heappush(self.ready[lane], (self.rank[op], op))
-        self._changed.add(lane)
-
     def _launch(self) -> list[int]:
         launches = []
         # Several devices have many lanes, and an op changes few of them.
-        for lane in sorted(self._changed):
+        changed = self._changed
+        for lane in sorted(changed) if len(changed) > 1 else changed:
             heap = self.ready[lane]
             while heap and self.free[lane] > 0:
                 if self.by_rank is not None and heap[0][1] != self.by_rank[lane][-1]:
@@ -225,7 +223,7 @@ class SchedulerState:
                 self.free[lane] -= 1
                 self.running[lane] += 1
                 launches.append(op)
-        self._changed.clear()
+        changed.clear()
         self.events.extend(launches)
         return launches
 

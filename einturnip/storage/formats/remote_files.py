@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from errno import ENOENT
 from tempfile import TemporaryDirectory
 
 from einturnip.core.errors import BindError, StoreError
@@ -107,6 +109,22 @@ class _Objects:
         if self._last is not None:
             os.close(self._last[2])
             self._last = None
+
+
+def remote_version(url: str, role: str) -> tuple[int, int]:
+    """Return size and a digest of the version of an object.
+
+    Those of a folder are of the object that describes it.
+
+    Raises:
+        FileNotFoundError: there is no such object. StoreError: the store does not answer.
+    """
+    store = RemoteStore(url, role)
+    for path in ("", *MARKS):
+        with suppress(FileNotFoundError):
+            size, digest, _ = store.version(path)
+            return size, digest
+    raise FileNotFoundError(ENOENT, os.strerror(ENOENT), url)
 
 
 def _metadata(store: RemoteStore, folder: str, key: str) -> str | None:
