@@ -1,5 +1,6 @@
-"""The table of elementwise functions, read by every part that treats functions alike.
+"""The table of elementwise functions: the meaning, types, derivative and cost of each.
 
+The language, gradients, kernels, the editor and the tests derive what they know of a function from its row.
 CONTRIBUTING.md says how to add one.
 """
 
@@ -24,10 +25,10 @@ AdjointRule: TypeAlias = Callable[[Scalar, Scalar, Scalar], Scalar]
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseFunction:
-    """One scalar function: its meaning, types, derivative and cost.
+    """One scalar function.
 
-    A function of the real numbers alone whose ``numpy`` is a ufunc needs the first four fields. Tests name the row that
-    lacks something.
+    A function whose ``numpy`` is a ufunc and that takes no complex numbers needs the first four fields only.
+    ``tests/kernels/test_function_table.py`` says what a row lacks.
     """
 
     name: str
@@ -41,24 +42,24 @@ class ElementwiseFunction:
     # ``ir/derivatives.py`` for adjoints of complex numbers. A function with neither rule has derivative 0.
     adjoint: AdjointRule | None = None
     # Whether it takes complex numbers.
-    is_complex: bool = False
+    takes_complex: bool = False
     # Whether the result for a complex number is real.
-    is_real: bool = False
+    returns_real: bool = False
     # Whether it takes conditions. Most do, since bool is converted to a float as integers are.
     takes_bool: bool = True
     # Whether the result for an integer is an integer; otherwise integers are converted to floats first.
     keeps_integers: bool = False
-    # The kinds of dtypes (b, i, u, f or c, as ``DType.kind``) of which every number is its own result.
-    unchanged: str = ""
+    # The kinds of dtypes (b, i, u, f or c, as ``DType.kind``) on which it is the identity, such as floor on integers.
+    identity_kinds: str = ""
     # Whether computing it again costs no more than reading a stored result.
     is_cheap: bool = False
-    # A formula in other functions from which all kernels are made. A run warns when a part of it overflows, divides by
-    # zero or is invalid. So a part must do this only where the function itself is infinite or nan. Both branches of a
-    # ``where`` are computed: limit the argument of each first, as ``_asinh`` does.
+    # A formula in other functions, from which the kernels of all devices are made. A run warns when any operation of
+    # the formula overflows, divides by zero or is invalid, so an operation must do so only where the function itself is
+    # infinite or nan. Both branches of a ``where`` are computed: clamp the argument of each first, as ``_asinh`` does.
     definition: Callable[[Scalar], Scalar] | None = None
-    # Whether machine code lacks it: NumPy then computes every expression that contains it.
+    # Whether it has no machine code; NumPy then computes every expression that contains it.
     by_numpy: bool = False
-    # Another row, whose rate in NumPy and weight in machine code price this one where its own were not measured.
+    # The row whose cost, in NumPy and in machine code, predicts the cost of this one until its own is measured.
     priced_as: str = "tanh"
 
     @property
@@ -68,12 +69,12 @@ class ElementwiseFunction:
 
     @property
     def is_measured(self) -> bool:
-        """Whether ``doctor --calibrate`` measures its ufunc on real floats."""
-        return bool(self.ufunc) and "f" not in self.unchanged
+        """Whether ``doctor --calibrate`` measures the rate of its ufunc, on real floats."""
+        return bool(self.ufunc) and "f" not in self.identity_kinds
 
     def result(self, dtype: DType) -> DType:
-        """Return the dtype of the result for an argument that need not be converted."""
-        return dtype.real if self.is_real else dtype
+        """Return the dtype of the result for an argument of a dtype that the function takes as it is."""
+        return dtype.real if self.returns_real else dtype
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -131,12 +132,13 @@ def _where_above(x: Scalar, limit: float, yes: Scalar, no: Scalar) -> Scalar:
     return selected(compared("gt", x, number(limit, x)), yes, no)
 
 
-# From here on exp(-x) is too small to count beside exp(x), and 1 beside x * x, in double precision.
+# In double precision, exp(x) - exp(-x) rounds to exp(x) from the first number on, and x * x + 1 to x * x from the
+# second number on.
 _LARGE_EXPONENT, _LARGE = 30.0, 2.0**28
 
 
 def _half_exp(a: Scalar) -> Scalar:
-    """exp(a) / 2, which overflows only where exp(a) / 2 does."""
+    """exp(a) / 2 without an overflow of exp(a) alone."""
     root = call("exp", times(number(0.5, a), a))
     return times(times(number(0.5, a), root), root)
 
@@ -209,7 +211,7 @@ def _abs_adjoint(x: Scalar, _: Scalar, g: Scalar) -> Scalar:
 
 
 def _sign_adjoint(x: Scalar, value: Scalar, g: Scalar) -> Scalar:
-    """z / |z|: only the component perpendicular to z contributes, scaled by 1 / |z|; 0 for real numbers."""
+    """The adjoint of z / |z|: the component of g perpendicular to z, divided by |z|; 0 for real numbers."""
     zero = number(0, x)
     if x.dtype.kind != "c":
         return zero
@@ -254,37 +256,37 @@ _exact = partial(ElementwiseFunction, keeps_integers=True, is_cheap=True, priced
 ELEMENTWISE: dict[str, ElementwiseFunction] = {
     row.name: row
     for row in (
-        _Row("exp", "e to the power of x.", np.exp, lambda x, y: y, is_complex=True),
-        _Row("log", "The natural logarithm.", np.log, lambda x, y: _reciprocal(x), is_complex=True),
-        _Row("log1p", "log(1 + x), exact for small x.", np.log1p, _log1p_derivative, is_complex=True),
-        _Row("expm1", "exp(x) - 1, exact for small x.", np.expm1, lambda x, y: one_plus(y), is_complex=True),
-        _Row("sqrt", "The square root.", np.sqrt, lambda x, y: divided(number(0.5, x), y), is_complex=True),
+        _Row("exp", "e to the power of x.", np.exp, lambda x, y: y, takes_complex=True),
+        _Row("log", "The natural logarithm.", np.log, lambda x, y: _reciprocal(x), takes_complex=True),
+        _Row("log1p", "log(1 + x), exact for small x.", np.log1p, _log1p_derivative, takes_complex=True),
+        _Row("expm1", "exp(x) - 1, exact for small x.", np.expm1, lambda x, y: one_plus(y), takes_complex=True),
+        _Row("sqrt", "The square root.", np.sqrt, lambda x, y: divided(number(0.5, x), y), takes_complex=True),
         _Row(
             "rsqrt",
             "1 / sqrt(x).",
             lambda x: 1 / np.sqrt(x),
             lambda x, y: times(number(-0.5, x), times(y, square(y))),
-            is_complex=True,
+            takes_complex=True,
         ),
         _exact(
             "abs",
             "The absolute value; of a complex number its length.",
             np.abs,
             adjoint=_abs_adjoint,
-            is_complex=True,
-            is_real=True,
-            unchanged="bu",
+            takes_complex=True,
+            returns_real=True,
+            identity_kinds="bu",
         ),
-        _exact("sign", "-1, 0 or 1.", np.sign, adjoint=_sign_adjoint, is_complex=True, takes_bool=False),
-        _exact("floor", "The next whole number below.", np.floor, unchanged="biu"),
-        _exact("ceil", "The next whole number above.", np.ceil, unchanged="biu"),
-        _exact("round", "The nearest whole number, halves to the even one.", np.rint, unchanged="biu"),
-        _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), is_complex=True, by_numpy=True),
-        _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), is_complex=True, by_numpy=True),
-        _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), is_complex=True, by_numpy=True),
+        _exact("sign", "-1, 0 or 1.", np.sign, adjoint=_sign_adjoint, takes_complex=True, takes_bool=False),
+        _exact("floor", "The next whole number below.", np.floor, identity_kinds="biu"),
+        _exact("ceil", "The next whole number above.", np.ceil, identity_kinds="biu"),
+        _exact("round", "The nearest whole number, halves to the even one.", np.rint, identity_kinds="biu"),
+        _Row("sin", "The sine.", np.sin, lambda x, y: call("cos", x), takes_complex=True, by_numpy=True),
+        _Row("cos", "The cosine.", np.cos, lambda x, y: negated(call("sin", x)), takes_complex=True, by_numpy=True),
+        _Row("tan", "The tangent.", np.tan, lambda x, y: one_plus(square(y)), takes_complex=True, by_numpy=True),
         _Row("sinh", "The hyperbolic sine.", np.sinh, lambda x, y: call("cosh", x), definition=_sinh),
         _Row("cosh", "The hyperbolic cosine.", np.cosh, lambda x, y: call("sinh", x), definition=_cosh),
-        _Row("tanh", "The hyperbolic tangent.", np.tanh, lambda x, y: one_minus(square(y)), is_complex=True),
+        _Row("tanh", "The hyperbolic tangent.", np.tanh, lambda x, y: one_minus(square(y)), takes_complex=True),
         _Row(
             "asinh",
             "The inverse of sinh.",
@@ -322,29 +324,29 @@ ELEMENTWISE: dict[str, ElementwiseFunction] = {
             "The complex conjugate.",
             np.conj,
             adjoint=lambda x, y, g: conjugate(g),
-            is_complex=True,
-            unchanged="biuf",
+            takes_complex=True,
+            identity_kinds="biuf",
         ),
         _exact(
             "real",
             "The real part.",
             np.real,
             adjoint=lambda x, y, g: converted(g, x.dtype),
-            is_complex=True,
-            is_real=True,
-            unchanged="biuf",
+            takes_complex=True,
+            returns_real=True,
+            identity_kinds="biuf",
         ),
         _exact(
             "imag",
             "The imaginary part.",
             np.imag,
             adjoint=_imag_adjoint,
-            is_complex=True,
-            is_real=True,
+            takes_complex=True,
+            returns_real=True,
             takes_bool=False,
         ),
     )
 }
 FUNCTIONS = frozenset(ELEMENTWISE) | {"neg"}
 PRICED_AS = {row.ufunc: ELEMENTWISE[row.priced_as].ufunc for row in ELEMENTWISE.values() if row.is_measured}
-"""For each ufunc that ``doctor --calibrate`` measures, the ufunc whose cost stands for its own until then."""
+"""By ufunc that ``doctor --calibrate`` measures, the ufunc that predicts its cost on machines without its own rate."""

@@ -35,11 +35,9 @@ SMOOTH: dict[str, Callable[[float], float]] = {
     "softplus": _softplus,
 }
 SMOOTH |= {
-    name: _numpy(row.numpy)
-    for name, row in ELEMENTWISE.items()
-    if isinstance(row.numpy, np.ufunc) and not row.keeps_integers
+    name: _numpy(row.numpy) for name, row in ELEMENTWISE.items() if name not in SMOOTH and not row.keeps_integers
 }
-"""Functions whose result is rounded."""
+"""Functions whose result is rounded; those that are not written out are computed by their rows, in f64."""
 
 STEPS: dict[str, Callable[[Any], Any]] = {
     "sign": lambda x: x if x != x else (x > 0) - (x < 0),

@@ -115,7 +115,7 @@ def arithmetic(op: str, a: Type, b: Type) -> Type:
 
 
 _KEEPING = {"-", *(name for name, row in ELEMENTWISE.items() if row.keeps_integers)}
-_REAL_ONLY = {"sign", *(name for name, row in ELEMENTWISE.items() if not row.is_complex)}
+_REAL_ONLY = {"sign", *(name for name, row in ELEMENTWISE.items() if not row.takes_complex)}
 
 
 def function(name: str, x: Type) -> Type:
@@ -126,7 +126,7 @@ def function(name: str, x: Type) -> Type:
     """
     if x.dtype == "bool" or (kind(x.dtype) == "c" and name in _REAL_ONLY):
         raise TypeError(f"{name} of {x.dtype}")
-    if kind(x.dtype) == "c" and name != "-" and ELEMENTWISE[name].is_real:
+    if kind(x.dtype) == "c" and name != "-" and ELEMENTWISE[name].returns_real:
         return Type("f32" if x.dtype == "c64" else "f64", x.strength)
     if name in _KEEPING or kind(x.dtype) in "fc":
         return x

@@ -69,7 +69,7 @@ def compare(found: np.ndarray, expected: np.ndarray, dtype: DType, exact: bool) 
 
 def takes(op: str, dtype: DType) -> bool:
     if dtype.kind == "c":
-        return op == "neg" or (op != "sign" and ELEMENTWISE[op].is_complex)
+        return op == "neg" or (op != "sign" and ELEMENTWISE[op].takes_complex)
     if dtype.is_float:
         return True
     row = ELEMENTWISE.get(op)

@@ -89,7 +89,7 @@ def _by_ufunc(row: ElementwiseFunction) -> Lowering:
 
     def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
         x = arguments[0] if row.keeps_integers else graph.convert(arguments[0], dtype)
-        if graph[x].dtype.kind in row.unchanged:
+        if graph[x].dtype.kind in row.identity_kinds:
             return graph.convert(x, dtype)
         return graph.apply(row.ufunc, x, dtype=dtype)
 

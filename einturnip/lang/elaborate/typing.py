@@ -260,11 +260,11 @@ def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
         TypeProblem: it is not defined for the argument's dtype (E041).
     """
     dtype, row = a.dtype, ELEMENTWISE[name]
-    if dtype.kind == "c" and not row.is_complex:
+    if dtype.kind == "c" and not row.takes_complex:
         raise _refuse(name, dtype, name_span, "take real(z), imag(z) or abs(z)")
     if dtype == BOOL and not row.takes_bool:
         raise _refuse(name, dtype, name_span, "cast to a number first, as in i64(x)")
-    if dtype.kind in row.unchanged:
+    if dtype.kind in row.identity_kinds:
         return a
     if name == "imag" and dtype.kind != "c":
         return arithmetic("*", coerce(a, dtype, a.strength), literal(0, span), name_span, span)

@@ -26,7 +26,7 @@ REALS = tuple(d for d in DTYPES.values() if d.is_float)
 COMPLEX = tuple(d for d in DTYPES.values() if d.kind == "c")
 WIDE = tuple(name for name, row in ELEMENTWISE.items() if not row.keeps_integers)
 REAL = ("neg", *(name for name in ELEMENTWISE if name not in ("conj", "real", "imag")))
-PLANE = ("neg", *(name for name, row in ELEMENTWISE.items() if row.is_complex and not row.is_real))
+PLANE = ("neg", *(name for name, row in ELEMENTWISE.items() if row.takes_complex and not row.returns_real))
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow", "min", "max")
 COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
