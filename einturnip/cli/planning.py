@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import click
 
-from einturnip.core import stages
+from einturnip.core import phases
 from einturnip.core.errors import BindError, RunError
 from einturnip.core.resident import peak_resident_nbytes
 from einturnip.core.units import format_size, smallest_and_extra
@@ -40,7 +40,7 @@ class ProgramArguments:
 
         program = compile_path(self.path)
         require_output(program)
-        stages.clear()
+        phases.clear()
         for warning in program.warnings:
             click.echo(warning.render(), err=True)
         names = [o.name for o in program.outputs] + [s.name for s in program.states]

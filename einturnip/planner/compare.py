@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from einturnip.core.errors import NeedsMore
-from einturnip.core.stages import tried
+from einturnip.core.phases import tried
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from einturnip.core.planning_limit import require_free
 from einturnip.core.resident import resident_nbytes, trim_heap
-from einturnip.core.stages import enter
+from einturnip.core.phases import enter
 from einturnip.planner import plan_store
 from einturnip.planner.budget import Budget, fits
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from einturnip.core.stages import listening
+from einturnip.core.phases import listening
 from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _COLUMNS = 80  # of a notebook
 
 @contextmanager
 def shown(quiet: bool, notebook: bool = False) -> Iterator[Show | None]:
-    """Context that shows stages, and yields the function that shows a run's progress; None if ``quiet``."""
+    """Context that shows the phases of a program, and yields the function that shows a run's progress; None if ``quiet``."""
     if quiet:
         yield None
     elif notebook or sys.stderr.isatty():
@@ -44,7 +44,7 @@ class StatusLine:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock, self._began = stream, clock, clock()
-        self._stage, self._plans, self._best = "reading", 0, float("inf")
+        self._phase, self._plans, self._best = "reading", 0, float("inf")
         self._progress: Progress | None = None
         self._width = 0
 
@@ -66,9 +66,9 @@ class StatusLine:
             thread.join()
             self.clear()
 
-    def enter(self, stage: str) -> None:
-        """Note that a stage begins."""
-        self._stage, self._progress = stage, None
+    def enter(self, phase: str) -> None:
+        """Note that a phase begins."""
+        self._phase, self._progress = phase, None
 
     def tried(self, seconds: float) -> None:
         """Note that a plan was made whose run is predicted to take ``seconds``."""
@@ -82,8 +82,8 @@ class StatusLine:
         """The text of the line."""
         if self._progress is not None:
             return f"running {line(self._progress)}  {self._progress.statement}".rstrip()
-        if self._stage != "planning" or not self._plans:
-            return self._stage
+        if self._phase != "planning" or not self._plans:
+            return self._phase
         return f"planning  {counted(self._plans, 'plan')} compared, best {format_seconds(self._best)}"
 
     def draw(self) -> None:

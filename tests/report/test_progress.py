@@ -15,8 +15,8 @@ from typing import TextIO
 import pytest
 
 import einturnip as et
-from einturnip.core import stages
-from einturnip.core.stages import listening
+from einturnip.core import phases
+from einturnip.core.phases import listening
 from einturnip.report import progress
 from einturnip.report.progress import StatusLine
 from einturnip.runtime.host.progress import ProgressReporter
@@ -104,22 +104,22 @@ def test_a_terminal_shows_each_stage_from_half_a_second_on(terminal: tuple[TextI
     status.draw()
     assert written() == "\r0:00  reading"
     with listening(status):
-        stages.enter("planning")
+        phases.enter("planning")
         status.draw()
         assert written() == "\r0:00  planning"
-        stages.tried(2.5)
-        stages.tried(1.25)
-        stages.tried(3.0)
+        phases.tried(2.5)
+        phases.tried(1.25)
+        phases.tried(3.0)
         clock.seconds = 107.0
         status.draw()
         compared = "0:07  planning  3 plans compared, best 1.25 s"
         assert written() == f"\r{compared}"
-        stages.enter("compiling")
+        phases.enter("compiling")
         status.draw()
         assert written() == "\r" + "0:07  compiling".ljust(len(compared))
-        stages.clear()
+        phases.clear()
         assert written() == "\r" + " " * len("0:07  compiling") + "\r"
-    stages.enter("planning")  # no longer listening
+    phases.enter("planning")  # no longer listening
     status.run(HALF)
     status.draw()
     assert written() == "\r" + f"0:07  running {progress.line(HALF)}"[:59]
@@ -182,10 +182,10 @@ def test_planning_reports_the_plans_that_it_compares(monkeypatch: pytest.MonkeyP
 
     class Noted:
         def __init__(self) -> None:
-            self.stages, self.seconds = list[str](), list[float]()
+            self.phases, self.seconds = list[str](), list[float]()
 
-        def enter(self, stage: str) -> None:
-            self.stages.append(stage)
+        def enter(self, phase: str) -> None:
+            self.phases.append(phase)
 
         def tried(self, seconds: float) -> None:
             self.seconds.append(seconds)
@@ -197,5 +197,5 @@ def test_planning_reports_the_plans_that_it_compares(monkeypatch: pytest.MonkeyP
         plan = et.compile("input A : f32[n, n]\nB[i,k] = A[i,j] * A[j,k]\noutput B\n").plan(
             dims={"n": 2000}, arena="8MiB"
         )
-    assert noted.stages == ["planning"]
+    assert noted.phases == ["planning"]
     assert min(noted.seconds) == pytest.approx(plan.prediction.seconds, rel=0.1)

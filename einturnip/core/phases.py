@@ -1,6 +1,6 @@
-"""Reports the stages of a program before its run to a display: reading, planning, compiling.
+"""Reports what a program does before its run: reading, planning, compiling.
 
-Whoever shows it installs a listener with ``listening``; the packages that do the work call ``enter`` and ``tried``.
+The display installs a listener with ``listening``; the packages that do the work call ``enter`` and ``tried``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """Receives the stages of a program."""
+    """Receives the phases of a program."""
 
-    def enter(self, stage: str) -> None:
-        """Note that a stage begins, for example ``planning``."""
+    def enter(self, phase: str) -> None:
+        """Note that a phase begins, for example ``planning``."""
 
     def tried(self, seconds: float) -> None:
         """Note that a plan was made whose run is predicted to take ``seconds``."""
@@ -29,7 +29,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Context in which ``listener`` receives the stages of this thread."""
+    """Context in which ``listener`` receives the phases of this thread."""
     token = _listener.set(listener)
     try:
         yield
@@ -37,10 +37,10 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def enter(stage: str) -> None:
-    """Report that a stage begins."""
+def enter(phase: str) -> None:
+    """Report that a phase begins."""
     if (listener := _listener.get()) is not None:
-        listener.enter(stage)
+        listener.enter(phase)
 
 
 def tried(seconds: float) -> None:
@@ -50,6 +50,6 @@ def tried(seconds: float) -> None:
 
 
 def clear() -> None:
-    """Make room for a message: what the listener shows is removed until its next refresh."""
+    """Remove what the listener shows until its next refresh, to make room for a message."""
     if (listener := _listener.get()) is not None:
         listener.clear()
