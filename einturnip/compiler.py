@@ -17,8 +17,8 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.gc_paused import gc_paused
-from einturnip.core.resident import peak_resident_nbytes, reserved
 from einturnip.core.phases import enter
+from einturnip.core.resident import peak_resident_nbytes, reserved
 from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
 from einturnip.devices.kind import DeviceChoice

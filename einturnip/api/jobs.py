@@ -19,7 +19,7 @@ from einturnip.api.inputs import close_all
 from einturnip.compiler import Options, execute, make_plan, plan_passes
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.memgraph.types import FILES
+from einturnip.memgraph.types import FILES, output_tier
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.emit import FileTier
 from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport
@@ -156,11 +156,6 @@ def open_sinks_of(
 def overlaps(array: Array, sources: Iterable[Source]) -> bool:
     """True if a source may share the array's memory."""
     return any(isinstance(s, ArraySource) and np.may_share_memory(array, s.array) for s in sources)
-
-
-def output_tier(graph: EinGraph, output: int) -> int:
-    """The tier number of an output in a memory graph."""
-    return FILES + len(graph.nodes) + output
 
 
 def output_requests(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> list[OutputRequest]:

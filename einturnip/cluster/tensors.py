@@ -183,7 +183,7 @@ def tile_numbers(part: SitePart) -> dict[int, dict[Region, int]]:
 def tile_of(graph: MemGraph, op: Op) -> tuple[int, Region]:
     """Return the tier outside the arena that a transfer reads or writes, and the region there."""
     far = op.writes[0] if op.kind.lane == Lane.OUT else op.reads[0]
-    return far.tier, graph.taskgraph.get_value(graph.base(far.value)).box
+    return far.tier, graph.taskgraph.get_value(graph.unversioned(far.value)).box
 
 
 def input_tier(graph: EinGraph, name: str) -> int:

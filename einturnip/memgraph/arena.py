@@ -86,7 +86,7 @@ class Arena:
         self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
         self._sizes: list[int] = []  # keys of _free, sorted
         self._runs: list[tuple[int, int, Segment]] = []
-        self._held: list[int] = []  # offsets of held segments, sorted
+        self._allocated: list[int] = []  # offsets of held segments, sorted
         self._ends: dict[int, int] = {}  # end of each held segment, by offset
         self._added = 0
         self._add_free(self.head)
@@ -153,7 +153,7 @@ class Arena:
         seg.deps, seg.required = deps, required
         seg.newest = deps[0] if len(deps) == 1 else max(deps, default=-1)
         self.free_nbytes += seg.size
-        del self._held[bisect_left(self._held, seg.offset)]
+        del self._allocated[bisect_left(self._allocated, seg.offset)]
         del self._ends[seg.offset]
         self._add_free(seg)
 
@@ -213,9 +213,9 @@ class Arena:
 
     def _run_nbytes(self, seg: Segment) -> int:
         """Return the total bytes of the run of free segments that contains ``seg``."""
-        at = bisect_left(self._held, seg.offset)
-        start = self._ends[self._held[at - 1]] if at else self.begin
-        return (self._held[at] if at < len(self._held) else self.end) - start
+        at = bisect_left(self._allocated, seg.offset)
+        start = self._ends[self._allocated[at - 1]] if at else self.begin
+        return (self._allocated[at] if at < len(self._allocated) else self.end) - start
 
     def _assign(self, seg: Segment, size: int, value: int, far: bool) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same dependencies."""
@@ -231,7 +231,7 @@ class Arena:
             seg.next = rest
             seg.size = size
             self._add_free(rest)
-        insort(self._held, seg.offset)
+        insort(self._allocated, seg.offset)
         self._ends[seg.offset] = seg.offset + size
         if seg.offset + size - self.begin > self.peak:
             self.peak = seg.offset + size - self.begin

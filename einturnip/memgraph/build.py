@@ -23,7 +23,7 @@ from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits, TaskRow, rows
 from einturnip.memgraph.eviction import EvictionQueue, join_spill_files, spill_files
 from einturnip.memgraph.multi_arena import ArenaParts, address_range, arena_excess, name_copies
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind, output_tier
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tuning.memory import LOOKAHEAD_SHARE, MAX_DEPS_PER_OP, MAX_NEIGHBOURS
 
@@ -63,7 +63,7 @@ def _placed(
     tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
     ahead: int, parts: ArenaParts | None, limits: PlanLimits, extra: Sequence[int],
 ) -> OpColumns:  # fmt: skip
-    """Place the values; fall back to cache lines where pages do not fit. The builder is freed on return."""
+    """Place the values in whole pages, or in whole cache lines if pages do not fit."""
     try:
         return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, limits, extra).run()
     except CapacityError as error:
@@ -79,7 +79,7 @@ def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
 
 
 class _Builder:
-    """The simulated arena and the ops so far; a value's state is kept from its first op to its last use."""
+    """The simulated arenas and the ops so far. A value is tracked from its first op to its last use."""
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
@@ -108,9 +108,9 @@ class _Builder:
         self.segment: dict[int, Segment] = {}
         self.writers: dict[int, list[int]] = {}
         self.readers: dict[int, list[int]] = {}
-        # (tier, ops that wrote the copy there, version of the value there)
-        self.home: dict[int, tuple[int, tuple[int, ...], int]] = {}
-        self.base: dict[int, tuple[int, ...]] = {}  # ops that brought back the state that the unit continues
+        # The copy of a value in another tier: (tier, ops that wrote it, version of the value there).
+        self.backing: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        self.reloads: dict[int, tuple[int, ...]] = {}  # of the partial state that a unit continues
         self.load_task: dict[int, int] = {}
         # A box that several moves write is a unit, as is a state that several kernels accumulate into.
         made, moves = np.unique(tasks.value[tasks.kind == TaskKind.MOVE], return_counts=True)
@@ -118,11 +118,11 @@ class _Builder:
         self.loaded: set[int] = set()
         self.candidates = EvictionQueue(tasks)
         self.queues = [self.candidates, *(self.candidates.for_other_arena() for _ in self.arenas[1:])]  # by device
-        self.may_evict = int(sum(self.size)) > self.arena.capacity  # otherwise nothing is evicted
+        self.may_evict = int(sum(self.size)) > self.arena.capacity
         self.completed = -1
-        self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
-        self.window_nbytes = self.taken = 0
-        self.deaths = dict[int, list[int]]()
+        self.in_flight: deque[tuple[int, int, set[int]]] = deque()  # placed, not complete: task, bytes taken, values
+        self.in_flight_nbytes = self.taken = 0
+        self.last_uses = dict[int, list[int]]()  # by task, the values that no later task uses
         self.scratch: dict[int, tuple[Segment, int, Arena]] = {}
 
     def run(self) -> OpColumns:
@@ -131,10 +131,10 @@ class _Builder:
                 # A load is emitted where its value is first used.
                 v = task.value
                 self.load_task[v] = task.id
-                self.home[v] = FILES + task.node, (), v
+                self.backing[v] = FILES + task.node, (), v
             else:
                 self._place(task)
-        while self.window:
+        while self.in_flight:
             self._complete_next()
         if self.t.devices > 1:
             name_copies(self.ops, self.t)
@@ -155,7 +155,7 @@ class _Builder:
             total = sum([size[v] for v in used]) + scratch
             if total > arena.capacity and arena_excess(used, scratch, size, self.device, self.arenas):
                 raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
-        while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
+        while self.in_flight_nbytes > self.lookahead and len(self.in_flight) > self.ahead:
             self._complete_next()
         self.taken = 0
         candidates.pin(used, i)
@@ -167,10 +167,10 @@ class _Builder:
         op = self._emit_task(task, made, space if scratch else None)
         if scratch:
             self.scratch[i] = space, op, self.arenas[self.device[made]]
-        self.window.append((i, self.taken, used))
-        self.window_nbytes += self.taken
+        self.in_flight.append((i, self.taken, used))
+        self.in_flight_nbytes += self.taken
         if last := candidates.used(used, i):
-            self.deaths[i] = last
+            self.last_uses[i] = last
 
     def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
         """Allocate the values of task ``i``; return its scratch segment, or any segment if it has none."""
@@ -185,7 +185,7 @@ class _Builder:
             seg = self._allocate(self.size[made], made, i, self.device[made])
             if seg is None:
                 return None
-            if made in self.home:
+            if made in self.backing:
                 self._load(made, seg)
             else:
                 self.segment[made] = seg
@@ -196,14 +196,14 @@ class _Builder:
     def _emit_task(self, task: TaskRow, made: int, space: Segment | None) -> int:
         after: list[int] = []
         possible: tuple[int, ...] = ()
-        held: list[int] = []
+        reads: list[int] = []
         nbytes, version, writers = self.nbytes, self.version, self.writers
         if task.kind == TaskKind.MOVE and self.t.devices > 1 and task.reads:
             self._record_copy(task.reads[0], made)
         for v in task.reads:
             if nbytes[v]:
                 after += writers[v]
-            held += COMPUTE, self.segment[v].offset, nbytes[v], version.get(v, v)
+            reads += COMPUTE, self.segment[v].offset, nbytes[v], version.get(v, v)
         unit = -1
         if made >= 0:
             seg = self.segment[made]
@@ -211,8 +211,8 @@ class _Builder:
                 unit = self._accumulate_unit(made)
             if unit >= 0 and self.t.ordered and writers[made]:
                 after.append(writers[made][-1])
-            if made in self.base:
-                after += self.base[made]  # the reload has waited for the bytes
+            if made in self.reloads:
+                after += self.reloads[made]  # the reload has waited for the bytes
             elif writers[made] and len(seg.deps) > MAX_DEPS_PER_OP:
                 after.append(writers[made][0])
             elif nbytes[made]:
@@ -220,13 +220,13 @@ class _Builder:
                 possible = seg.possible_deps
             writes = [COMPUTE, seg.offset, nbytes[made], version.get(made, made)]
         else:
-            tier = FILES + len(self.t.decomposition.graph.nodes) + task.node
+            tier = output_tier(self.t.decomposition.graph, task.node)
             writes = [tier, 0, nbytes[task.value], version.get(task.value, task.value)]
         if space is not None:
             after += space.certain_deps
             possible += space.possible_deps
             writes += (COMPUTE, space.offset, task.workspace, -1)
-        op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, held, writes, after, possible)
+        op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, reads, writes, after, possible)
         if made >= 0 and nbytes[made] and not writers[made]:
             self.arenas[self.device[made]].collapse_deps(seg, op)
         for v in {*task.reads}:
@@ -235,17 +235,17 @@ class _Builder:
                 writers[v] = [op]  # later readers wait for this reader only
         if made >= 0:
             writers[made].append(op)
-        elif task.reads[0] not in self.home and self._stays_readable(task):
-            self.home[task.reads[0]] = writes[0], (op,), writes[3]
+        elif task.reads[0] not in self.backing and self._stays_readable(task):
+            self.backing[task.reads[0]] = writes[0], (op,), writes[3]
         return op
 
     def _record_copy(self, v: int, made: int) -> None:
-        """Record that ``made`` copies ``v`` to another device and can be read again from the same file."""
+        """Record that ``made`` is a copy of ``v`` on another device, which the same file backs."""
         if self.t.original[made] == self.t.original[v]:
             if v in self.version:
                 self.version[made] = self.version[v]
-            if v in self.home and self.home[v][0] >= FILES:
-                self.home[made] = self.home[v]
+            if v in self.backing and self.backing[v][0] >= FILES:
+                self.backing[made] = self.backing[v]
 
     def _stays_readable(self, task: TaskRow) -> bool:
         """Return whether a store leaves its whole value in a readable file."""
@@ -253,9 +253,9 @@ class _Builder:
 
     def _accumulate_unit(self, v: int) -> int:
         """Return the unit of an op that accumulates into ``v``; a reloaded partial state starts a new unit."""
-        if v in self.home:
-            self._forget_home(v)
-            self.base[v] = tuple(self.writers[v])
+        if v in self.backing:
+            self._drop_backing(v)
+            self.reloads[v] = tuple(self.writers[v])
             self.origin.append(v)
             self.version[v] = self.t.n_values + len(self.origin) - 1
         return self.version.get(v, v)
@@ -263,16 +263,16 @@ class _Builder:
     # Bytes: allocate, fill, evict and release them.
 
     def _allocate(self, size: int, value: int, i: int, device: int) -> Segment | None:
-        """Allocate from old free bytes, by evicting distant values, by completing tasks, or by evicting any."""
+        """Allocate free bytes; without any, evict distant values, then complete tasks, then evict any value."""
         arena = self.arenas[device]
         while True:
             seg = arena.take(size, value)
             if seg is not None:
                 self.taken += size
                 return seg
-            chosen = self._choose_spare(size, i, device) if len(self.window) <= self.ahead else None
+            chosen = self._choose_distant(size, i, device) if len(self.in_flight) <= self.ahead else None
             if chosen is None:
-                if self.window:
+                if self.in_flight:
                     self._complete_next()
                     continue
                 found = arena.cheapest_eviction(
@@ -284,11 +284,11 @@ class _Builder:
             for v in chosen:
                 self._evict(v)
 
-    def _choose_spare(self, size: int, i: int, device: int) -> list[int] | None:
-        """Return the cheapest neighbours to evict around the values whose next use is farthest away."""
+    def _choose_distant(self, size: int, i: int, device: int) -> list[int] | None:
+        """Return the cheapest adjacent values to evict, among those whose next use is farthest away."""
         cheapest, candidates = self.arenas[device].cheapest_eviction, self.queues[device]
         completed, evictable = self.completed, self._evictable
-        distance = i - completed if self.window else 0
+        distance = i - completed if self.in_flight else 0
 
         def cost(v: int) -> float | None:
             return candidates.price_if_distant(v, i, completed, distance, evictable)
@@ -302,7 +302,7 @@ class _Builder:
 
     def _load(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""
-        tier, wrote, version = self.home[v]
+        tier, wrote, version = self.backing[v]
         offset = self.spill[self.device[v]].offset(v) if tier == DISK else 0
         first = v in self.load_task and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
@@ -324,7 +324,7 @@ class _Builder:
             self.spill[self.device[v]].read_by(v, op)
         self.segment[v] = seg
         self.writers[v], self.readers[v] = [op], []
-        self.base.pop(v, None)
+        self.reloads.pop(v, None)
 
     def _evict(self, v: int) -> None:
         """Free the bytes of ``v``; without a copy in another tier, write it to the spill file first."""
@@ -333,7 +333,7 @@ class _Builder:
             del self.segment[v]
             self.arenas[self.device[v]].release(seg, seg.deps, seg.exact, seg.required)
             return
-        if v not in self.home:
+        if v not in self.backing:
             version = self.version.get(v, v)
             slots = self.spill[self.device[v]]
             offset, deps = slots.take(v, self.size[v])
@@ -348,7 +348,7 @@ class _Builder:
             )
             slots.written_by(v, op)
             self.readers[v].append(op)
-            self.home[v] = DISK, (op,), version
+            self.backing[v] = DISK, (op,), version
         self._release(v)
 
     def _release(self, v: int) -> None:
@@ -358,15 +358,15 @@ class _Builder:
         else:  # no op used the bytes, so the earlier dependencies remain
             arena.release(seg, seg.deps, seg.exact, seg.required)
 
-    def _forget_home(self, v: int) -> None:
-        home = self.home.pop(v, None)
-        if home is not None and home[0] == DISK:
+    def _drop_backing(self, v: int) -> None:
+        backing = self.backing.pop(v, None)
+        if backing is not None and backing[0] == DISK:
             self.spill[self.device[v]].release(v)
 
     def _complete_next(self) -> None:
         """Advance the completion cursor by one task and release the values whose last use it was."""
-        i, taken, used = self.window.popleft()
-        self.window_nbytes -= taken
+        i, taken, used = self.in_flight.popleft()
+        self.in_flight_nbytes -= taken
         self.completed = i
         for v in used if self.may_evict else ():
             if self.candidates.pinned[v] == i:
@@ -374,17 +374,17 @@ class _Builder:
         if i in self.scratch:
             seg, op, arena = self.scratch.pop(i)
             arena.release(seg, (op,), True)
-        for v in self.deaths.pop(i, ()):
+        for v in self.last_uses.pop(i, ()):
             if v in self.segment:
                 self._release(v)
-            self._forget_home(v)
+            self._drop_backing(v)
             self.loaded.discard(v)
-            for known in (self.writers, self.readers, self.base, self.version, self.load_task):
+            for known in (self.writers, self.readers, self.reloads, self.version, self.load_task):
                 known.pop(v, None)
 
     def _evict_all(self) -> None:
         """Empty the arenas, because the free bytes are too scattered for a working set that would fit."""
-        while self.window:
+        while self.in_flight:
             self._complete_next()
         for arena in self.arenas:
             for seg in list(arena):
@@ -396,4 +396,4 @@ class _Builder:
         """Return 0 if ``v`` is not in memory, 1 if another tier has a copy, 2 if it must be written first."""
         if v not in self.segment:
             return 0
-        return 1 if v in self.home else 2
+        return 1 if v in self.backing else 2

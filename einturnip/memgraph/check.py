@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.reach import dependency_pairs, first_unordered
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind, output_tier
 from einturnip.taskgraph.types import TaskKind
 from einturnip.tuning.memory import ROWS_AT_ONCE
 
@@ -142,7 +142,7 @@ class _Sweep:
     def __init__(self, graph: MemGraph) -> None:
         self.graph = graph
         self.n_values = graph.taskgraph.n_values
-        self.outputs = FILES + len(graph.taskgraph.decomposition.graph.nodes)
+        self.outputs = output_tier(graph.taskgraph.decomposition.graph, 0)
         self.tiers = {COMPUTE: _Tier(), DISK: _Tier(), HOST: _Tier()}
         self.files: dict[tuple[int, int], _Range] = {}
         self.required = array("i")
@@ -240,9 +240,10 @@ class _Sweep:
                 new.before += r.readers or r.writers
             before += [r.successor] if r.successor in self.waits else r.readers or r.writers
         self.require(x, before, [])
-        continues = unit >= self.n_values
-        if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
-            raise InternalError(f"op {x} continues unit {unit}, whose partial state is not in its extent")
+        if unit >= self.n_values:  # the unit continues a partial state
+            state, here = self.graph.unversioned(value), [self.graph.unversioned(r.value) for r in found]
+            if here != [state]:
+                raise InternalError(f"op {x} continues unit {unit}, whose partial state is not in its extent")
         new.unit = unit
         self.tiers[tier].replace(new, found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, pairwise
 from typing import Any, NamedTuple
 
@@ -171,6 +172,13 @@ def after_columns(ops: NDArray[Any], after: NDArray[Any], n: int) -> tuple[Ints,
     waiting, preceding = np.divmod(sorted_distinct(pairs), max(1, n))
     ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=n))]).astype(np.int64)
     return ptr, preceding.astype(np.int32)
+
+
+def with_dependencies(graph: MemGraph, added: Sequence[tuple[int, int]]) -> MemGraph:
+    """Return the graph with more dependencies: pairs (op, op that must precede it)."""
+    ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), [op for op, _ in added]])
+    after_ptr, after = after_columns(ops, np.concatenate([graph.after, [before for _, before in added]]), len(graph))
+    return replace(graph, after_ptr=after_ptr, after=after)
 
 
 def _edges(ptr: array[int], after: array[int], first: int) -> tuple[Ops, Ops]:

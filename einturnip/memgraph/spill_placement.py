@@ -13,16 +13,16 @@ import numpy as np
 
 from einturnip.core.units import PAGE_NBYTES
 from einturnip.memgraph.arena import Arena, Segment
-from einturnip.memgraph.columns import after_columns
+from einturnip.memgraph.columns import with_dependencies
 from einturnip.memgraph.types import DISK, HOST, Ints, MemGraph
 from einturnip.tuning.memory import HOST_SPANS
 
 
 @dataclass(slots=True)
-class _Stay:
-    """The lifetime of a value outside its device.
+class _Lifetime:
+    """The time that a value spends outside its device.
 
-    The op that writes it, its readers, and the rows of both.
+    It begins with the op that writes it and ends with its last reader. ``written``, ``read``: rows of these ops.
     """
 
     device: int
@@ -44,46 +44,46 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
     which the disk is fast enough, go to the disk. Extents are then allocated in the serial order, as in the device's
     arena: an op that overwrites bytes waits for their last readers.
     """
-    stays = _stays(graph)
+    lifetimes = _lifetimes(graph)
     spilled = np.zeros(graph.devices, np.int64)
-    for stay in stays:
-        spilled[stay.device] += stay.nbytes
+    for lifetime in lifetimes:
+        spilled[lifetime.device] += lifetime.nbytes
     read, write = graph.read.copy(), graph.write.copy()
     added: list[tuple[int, int]] = []
     begin = 0
     for device in np.flatnonzero(spilled).tolist():
         part = nbytes * int(spilled[device]) // int(spilled.sum())
-        mine = [stay for stay in stays if stay.device == device and 0 < stay.nbytes <= part]
+        mine = [lifetime for lifetime in lifetimes if lifetime.device == device and 0 < lifetime.nbytes <= part]
         chosen = _chosen(mine, part, len(graph))
         if chosen:
             begin = _place(chosen, Arena(part, min(PAGE_NBYTES, max(1, part // 64)), begin=begin), read, write, added)
     if not begin:
         return graph
-    return _compacted(_with_after(replace(graph, read=read, write=write, host_nbytes=begin), added))
+    return _compacted(with_dependencies(replace(graph, read=read, write=write, host_nbytes=begin), added))
 
 
-def _place(chosen: list[_Stay], arena: Arena, read: Ints, write: Ints, added: list[tuple[int, int]]) -> int:
+def _place(chosen: list[_Lifetime], arena: Arena, read: Ints, write: Ints, added: list[tuple[int, int]]) -> int:
     """Place lifetimes in one device's part of host memory; return the end of the bytes that they use."""
-    held: list[tuple[_Stay, Segment]] = []
-    for stay in sorted(chosen, key=lambda stay: stay.begin):
-        for other, seg in [h for h in held if h[0].end < stay.begin]:
+    held: list[tuple[_Lifetime, Segment]] = []
+    for lifetime in sorted(chosen, key=lambda lifetime: lifetime.begin):
+        for other, seg in [h for h in held if h[0].end < lifetime.begin]:
             arena.release(seg, tuple(other.readers) or (other.begin,), True)
-        held = [h for h in held if h[0].end >= stay.begin]
-        place = arena.take(arena.rounded(stay.nbytes), stay.begin)
+        held = [h for h in held if h[0].end >= lifetime.begin]
+        place = arena.take(arena.rounded(lifetime.nbytes), lifetime.begin)
         if place is None:  # free but scattered: the value goes to the disk
             continue
-        held.append((stay, place))
-        added += [(stay.begin, d) for d in place.deps]
-        write[stay.written, :2] = HOST, place.offset
-        read[stay.read, 0], read[stay.read, 1] = HOST, place.offset
+        held.append((lifetime, place))
+        added += [(lifetime.begin, d) for d in place.deps]
+        write[lifetime.written, :2] = HOST, place.offset
+        read[lifetime.read, 0], read[lifetime.read, 1] = HOST, place.offset
     return arena.begin + arena.peak
 
 
-def _stays(graph: MemGraph) -> list[_Stay]:
+def _lifetimes(graph: MemGraph) -> list[_Lifetime]:
     """Return the lifetimes of all values in the spill file, by their beginning."""
-    found: list[_Stay] = []
+    found: list[_Lifetime] = []
     device = graph.op_devices().tolist()
-    last: dict[tuple[int, int], _Stay] = {}  # by value and place
+    last: dict[tuple[int, int], _Lifetime] = {}  # by value and place
     op_of_read = np.repeat(np.arange(len(graph)), np.diff(graph.read_ptr))
     op_of_write = np.repeat(np.arange(len(graph)), np.diff(graph.write_ptr))
     reads, writes = np.flatnonzero(graph.read[:, 0] == DISK), np.flatnonzero(graph.write[:, 0] == DISK)
@@ -93,7 +93,7 @@ def _stays(graph: MemGraph) -> list[_Stay]:
     for op, reading, row in sorted(events):
         _, offset, nbytes, value = (graph.read if reading else graph.write)[row].tolist()
         if not reading:
-            last[value, offset] = _Stay(device[op], op, nbytes, written=row)
+            last[value, offset] = _Lifetime(device[op], op, nbytes, written=row)
             found.append(last[value, offset])
         else:
             last[value, offset].readers.append(op)
@@ -101,25 +101,18 @@ def _stays(graph: MemGraph) -> list[_Stay]:
     return found
 
 
-def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
+def _chosen(lifetimes: list[_Lifetime], nbytes: int, n_ops: int) -> list[_Lifetime]:
     """Return the lifetimes for which host memory has space, choosing the shortest first."""
     span = -(-n_ops // HOST_SPANS) or 1
     available = np.full(n_ops // span + 1, nbytes, np.int64)
     chosen = []
-    for stay in sorted(stays, key=lambda stay: (stay.end - stay.begin, stay.begin)):
-        needed = -(-stay.nbytes // PAGE_NBYTES) * PAGE_NBYTES if nbytes >= 64 * PAGE_NBYTES else stay.nbytes
-        during = available[stay.begin // span : stay.end // span + 1]
+    for lifetime in sorted(lifetimes, key=lambda lifetime: (lifetime.end - lifetime.begin, lifetime.begin)):
+        needed = -(-lifetime.nbytes // PAGE_NBYTES) * PAGE_NBYTES if nbytes >= 64 * PAGE_NBYTES else lifetime.nbytes
+        during = available[lifetime.begin // span : lifetime.end // span + 1]
         if during.min() >= needed:
             during -= needed
-            chosen.append(stay)
+            chosen.append(lifetime)
     return chosen
-
-
-def _with_after(graph: MemGraph, added: list[tuple[int, int]]) -> MemGraph:
-    """Return the graph with more dependencies: pairs (op, op that must precede it)."""
-    ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), [op for op, _ in added]])
-    after_ptr, after = after_columns(ops, np.concatenate([graph.after, [before for _, before in added]]), len(graph))
-    return replace(graph, after_ptr=after_ptr, after=after)
 
 
 def _compacted(graph: MemGraph) -> MemGraph:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.eingraph.types import EinGraph
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 Ints = NDArray[np.int64]
@@ -46,6 +47,11 @@ _KINDS = tuple(OpKind)
 # Tiers: compute memory, the spill file, then a tier for each node and each output, of which only inputs and outputs are
 # used; a device also spills to the host.
 HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
+
+
+def output_tier(graph: EinGraph, output: int) -> int:
+    """The tier of an output, by its number."""
+    return FILES + len(graph.nodes) + output
 
 
 class TierExtent(NamedTuple):
@@ -162,10 +168,17 @@ class MemGraph:
         """Return all ops as records."""
         return (self[i] for i in range(len(self)))
 
-    def base(self, value: int) -> int:
+    def unversioned(self, value: int) -> int:
         """The task graph's value that ``value`` is a version of."""
         n = self.taskgraph.n_values
         return value if value < n else int(self.origin[value - n])
+
+    def all_unversioned(self, values: Ints) -> Ints:
+        """The task graph's value of which each is a version; negative numbers stay."""
+        later = values >= self.taskgraph.n_values
+        found = values.copy()
+        found[later] = self.origin[values[later] - self.taskgraph.n_values]
+        return found
 
     def source_devices(self) -> NDArray[np.uint16]:
         """The device that each op reads; another than ``op_devices`` for moves from one device to another."""

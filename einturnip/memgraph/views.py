@@ -30,7 +30,7 @@ class ArenaMemory(Protocol):
         """Return a C-contiguous array over bytes of the arena."""
 
 
-Elsewhere: TypeAlias = Callable[[int], Array | None]
+ExternalArrays: TypeAlias = Callable[[int], Array | None]
 """Returns the external array of a value (zero-copy), or None if the value is in the arena."""
 
 
@@ -63,10 +63,10 @@ class OpViews:
     instead of making an Op, which takes longer than a kernel of some microseconds.
     """
 
-    def __init__(self, graph: MemGraph, memory: ArenaMemory, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, graph: MemGraph, memory: ArenaMemory, external: ExternalArrays | None = None) -> None:
         self.graph = graph
         self.memory = memory
-        self.elsewhere = elsewhere
+        self.external = external
         self.tasks = tasks = graph.taskgraph
         self.d = tasks.decomposition
         self._none = np.empty(0, np.uint8)
@@ -97,7 +97,7 @@ class OpViews:
             tile = known[1][extents] = self._tile(kind, node, extents)
         array, made, workspace = self.memory.array, 4 * self._write_ptr[i], self._none
         at = self._write[made + 1]
-        found = self.elsewhere(self._write[made + 3]) if self.elsewhere is not None else None
+        found = self.external(self._write[made + 3]) if self.external is not None else None
         outs = (found,) if found is not None else tuple([array(at + o, shape, dtype) for o, shape, dtype in tile.outs])
         if 4 * self._write_ptr[i + 1] > made + 4:
             workspace = array(self._write[made + 5], (self._write[made + 6],), np.uint8)
@@ -114,7 +114,7 @@ class OpViews:
         for k, (shape, dtype) in enumerate(tile.operands):
             value, offset = self._seen[slot + k], self._read[row + 4 * k + 1]
             access = e.accesses[k]
-            if not e.plain or self.elsewhere is not None:
+            if not e.plain or self.external is not None:
                 found.append(self.part(offset, value, e.operand_box(k, box)))
                 continue
             need = tuple([box[p] for p in access])  # type: ignore[index]
@@ -141,7 +141,7 @@ class OpViews:
 
     def _made(self, made: TierExtent, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return the array for the value that an op makes."""
-        found = None if self.elsewhere is None else self.elsewhere(made.value)
+        found = None if self.external is None else self.external(made.value)
         return self.memory.array(made.offset, shape, dtype) if found is None else found
 
     def part(self, offset: int, value: int, need: Box) -> Array:
@@ -150,7 +150,7 @@ class OpViews:
         part = self._parts.get(key)
         if part is None:
             v = self.value(value)
-            found = None if self.elsewhere is None else self.elsewhere(value)
+            found = None if self.external is None else self.external(value)
             part = self.array(offset, v) if found is None else found
             if v.box != need:
                 part = part[index(need, v.box)]
@@ -165,7 +165,7 @@ class OpViews:
         """Return the task graph's value that ``value`` is a version of."""
         found = self._values.get(value)
         if found is None:
-            found = self.tasks.get_value(self.graph.base(value))
+            found = self.tasks.get_value(self.graph.unversioned(value))
             _keep(self._values, value, found)
         return found
 

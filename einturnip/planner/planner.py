@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from einturnip.core.phases import enter
 from einturnip.core.planning_limit import require_free
 from einturnip.core.resident import resident_nbytes, trim_heap
-from einturnip.core.phases import enter
 from einturnip.planner import plan_store
 from einturnip.planner.budget import Budget, fits
 from einturnip.planner.planned_program import PlannedProgram, with_lower_bound

@@ -257,7 +257,7 @@ def _place(graph: MemGraph, files: Files, op: int, access: TierExtent) -> list[A
     if access.tier < FILES:
         return [{HOST: "host", DISK: "disk"}[access.tier], access.offset, access.nbytes, access.value]
     file = files[access.tier]
-    offset, nbytes, repeats = file.extent(graph.taskgraph.get_value(graph.base(access.value)).box)
+    offset, nbytes, repeats = file.extent(graph.taskgraph.get_value(graph.unversioned(access.value)).box)
     place = [file.name, offset, nbytes, access.value]
     return [*place, [list(r) for r in repeats]] if repeats else place
 

@@ -105,7 +105,5 @@ def _nodes_of_first_values(graph: MemGraph) -> NDArray[np.int64]:
     value = np.empty(n, np.int64)
     value[reading] = graph.read[graph.read_ptr[:-1][reading], 3]
     value[~reading] = graph.write[graph.write_ptr[:-1][~reading], 3]
-    later = value >= tasks.n_values
-    value[later] = graph.origin[value[later] - tasks.n_values]
-    reports: NDArray[np.int64] = tasks.value_node[value].astype(np.int64)
+    reports: NDArray[np.int64] = tasks.value_node[graph.all_unversioned(value)].astype(np.int64)
     return reports

@@ -25,7 +25,7 @@ _COLUMNS = 80  # of a notebook
 
 @contextmanager
 def shown(quiet: bool, notebook: bool = False) -> Iterator[Show | None]:
-    """Context that shows the phases of a program, and yields the function that shows a run's progress; None if ``quiet``."""
+    """Context that shows phases, and yields the function that shows a run's progress; None if ``quiet``."""
     if quiet:
         yield None
     elif notebook or sys.stderr.isatty():

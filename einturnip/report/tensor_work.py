@@ -63,7 +63,7 @@ def nodes_of_ops(graph: MemGraph) -> Ints:
     nodes[stores] = outputs[nodes[stores]]
     # Spills and reloads belong to no task: the value identifies the node.
     transfers = np.flatnonzero(~of_task)
-    nodes[transfers] = tasks.value_node[_bases(graph, graph.read[graph.read_ptr[transfers], 3])]
+    nodes[transfers] = tasks.value_node[graph.all_unversioned(graph.read[graph.read_ptr[transfers], 3])]
     return nodes
 
 
@@ -92,15 +92,6 @@ def work_by_node(graph: MemGraph, seconds: Seconds | None = None) -> tuple[Tenso
     )
 
 
-def _bases(graph: MemGraph, values: Ints) -> Ints:
-    """The task graph's value of which each is a version."""
-    n = graph.taskgraph.n_values
-    later = values >= n
-    bases = values.copy()
-    bases[later] = graph.origin[values[later] - n]
-    return bases
-
-
 def _peaks_by_node(graph: MemGraph, n: int) -> Ints:
     """For each node the maximum bytes of its values in compute memory at once, in the plan's order."""
     accesses = [_in_memory(ptr, rows) for ptr, rows in ((graph.write_ptr, graph.write), (graph.read_ptr, graph.read))]
@@ -115,7 +106,7 @@ def _peaks_by_node(graph: MemGraph, n: int) -> Ints:
     begins[1:] = (value[1:] != value[:-1]) | is_loaded[1:]
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(op)) - 1
-    node = graph.taskgraph.value_node[_bases(graph, value[first])].astype(np.int64)
+    node = graph.taskgraph.value_node[graph.all_unversioned(value[first])].astype(np.int64)
     return _peaks(np.concatenate([node, node]), np.concatenate([op[first], op[last] + 1]), nbytes[first], n)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from einturnip.memgraph.types import FILES, MemGraph, OpKind
+from einturnip.memgraph.types import MemGraph, OpKind, output_tier
 from einturnip.sites.types import Ints
 from einturnip.tuning.memory import MAX_CELLS_OF_BOX, MIN_CHUNK_SHARE
 
@@ -74,15 +74,10 @@ def stored_boxes(graph: MemGraph, output: int) -> tuple[Ints, Ints]:
     Shapes:
         boxes: (stores, axes, 2), start and stop of each axis.
     """
-    tasks = graph.taskgraph
-    program = tasks.decomposition.graph
+    program = graph.taskgraph.decomposition.graph
     rank = len(program.nodes[program.outputs[output][1]].shape)
     ops = np.flatnonzero(graph.kind == OpKind.STORE)
     written = graph.write[graph.write_ptr[ops]]
-    mine = written[:, 0] == FILES + len(program.nodes) + output
-    values = written[mine, 3]
-    later = values >= tasks.n_values
-    values[later] = graph.origin[values[later] - tasks.n_values]
-    columns = tasks.box_ptr[values][:, None] + np.arange(2 * rank)
+    mine = written[:, 0] == output_tier(program, output)
     sites: Ints = graph.op_devices()[ops[mine]].astype(np.int64)
-    return tasks.box[columns].reshape(len(values), rank, 2), sites
+    return graph.taskgraph.boxes(graph.all_unversioned(written[mine, 3]), rank), sites

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import take_rows
 from einturnip.memgraph.types import COMPUTE, DISK, MemGraph
 from einturnip.runtime.scheduler.policies import Ranks
 from einturnip.sites.types import Ints, Role, SitePlan
-from einturnip.taskgraph.types import TaskGraph
+from einturnip.taskgraph.subgraph import subgraph
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ def part_of(plan: SitePlan, ranks: Ranks) -> SitePart:
 
 def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
     """Return the graph of some ops, whose dependencies the site's plan has."""
-    read_ptr, read_rows = _rows(graph.read_ptr, ops)
-    write_ptr, write_rows = _rows(graph.write_ptr, ops)
+    read_ptr, read_rows = take_rows(graph.read_ptr, ops)
+    write_ptr, write_rows = take_rows(graph.write_ptr, ops)
     read, write = graph.read[read_rows].copy(), graph.write[write_rows].copy()
     unit = graph.unit[ops]
     task_of = graph.task[ops]
     tasks = np.unique(task_of[task_of >= 0]).astype(np.int64)
     whole = graph.taskgraph
-    operand_ptr, operands = _rows(whole.read_ptr, tasks)
+    _, operands = take_rows(whole.read_ptr, tasks)
     used: list[NDArray[Any]] = [
         read[:, 3],
         write[:, 3],
@@ -78,8 +79,9 @@ def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
     values = np.unique(np.concatenate([column.astype(np.int64) for column in used]))
     versions = values[values >= whole.n_values]
     origins = graph.origin[versions - whole.n_values]
-    base = np.unique(np.concatenate([values[(values >= 0) & (values < whole.n_values)], origins]).astype(np.int64))
-    known = np.concatenate([base, versions])
+    of_tasks = values[(values >= 0) & (values < whole.n_values)]
+    unversioned = np.unique(np.concatenate([of_tasks, origins]).astype(np.int64))
+    known = np.concatenate([unversioned, versions])
 
     def renumbered(column: NDArray[Any]) -> NDArray[Any]:
         found = np.where(column < 0, column, np.searchsorted(known, column))
@@ -92,10 +94,11 @@ def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
     begin = int(spilled[:, 1].min(initial=graph.spill_nbytes))
     for table in (read, write):
         table[table[:, 0] == DISK, 1] -= begin
-    part = _tasks(whole, tasks, operand_ptr, operands, base, renumbered)
+    nowhere = np.empty(0, np.uint16), np.empty(0, np.int32)
+    one_device = replace(whole, repeats=0, devices=1, device=nowhere[0], original=nowhere[1])
     local = np.concatenate([table[table[:, 0] == COMPUTE] for table in (read, write)])
     return MemGraph(
-        part,
+        subgraph(one_device, tasks, unversioned),
         graph.arenas_nbytes[site],
         int((spilled[:, 1] + spilled[:, 2]).max(initial=begin)) - begin,
         int((local[:, 1] + local[:, 2]).max(initial=0)),
@@ -118,42 +121,3 @@ def _move_to_site(table: Ints, graph: MemGraph, site: int) -> None:
     near = table[:, 0] == COMPUTE
     of = table[near, 1] // max(1, graph.device_nbytes)
     table[near, 1] = np.where(of == site, table[near, 1] - site * graph.device_nbytes, 0)
-
-
-def _tasks(
-    whole: TaskGraph, tasks: Ints, operand_ptr: Ints, operands: Ints, values: Ints, renumbered: Any
-) -> TaskGraph:
-    """Return the graph of some tasks and values, on one device."""
-    key_ptr, keys = _rows(whole.key_ptr, tasks)
-    box_ptr, boxes = _rows(whole.box_ptr, values)
-    return replace(
-        whole,
-        kind=whole.kind[tasks],
-        node=whole.node[tasks],
-        value=renumbered(whole.value[tasks]),
-        workspace=whole.workspace[tasks],
-        seconds=whole.seconds[tasks],
-        flops=whole.flops[tasks],
-        key_ptr=key_ptr,
-        key=whole.key[keys],
-        read_ptr=operand_ptr,
-        read=renumbered(whole.read[operands]),
-        seen=renumbered(whole.seen[operands]),
-        value_kind=whole.value_kind[values],
-        value_node=whole.value_node[values],
-        value_nbytes=whole.value_nbytes[values],
-        box_ptr=box_ptr,
-        box=whole.box[boxes],
-        repeats=0,
-        devices=1,
-        device=np.empty(0, np.uint16),
-        original=np.empty(0, np.int32),
-    )
-
-
-def _rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the row pointers of some CSR rows, and the places of their elements."""
-    counts = ptr[rows + 1] - ptr[rows]
-    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    within = np.arange(int(ends[-1])) - np.repeat(ends[:-1], counts)
-    return ends, np.repeat(ptr[rows], counts) + within

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import gather_rows
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.types import Decomposition
@@ -91,9 +92,7 @@ def _rows(ptrs: Sequence[Ints], order: NDArray[np.intp]) -> tuple[Ints, Ints]:
     """Return the row pointers of joined CSR columns in a new order, and the indices of their entries."""
     lengths = np.concatenate([np.diff(ptr) for ptr in ptrs])
     starts = np.cumsum(lengths) - lengths
-    counts = lengths[order]
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    entries = np.repeat(starts[order] - ptr[:-1], counts) + np.arange(ptr[-1])
+    ptr, entries = gather_rows(starts[order], lengths[order])
     return _frozen(ptr), entries
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import gather_rows, take_rows
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 Ints = NDArray[np.int64]
@@ -90,13 +91,10 @@ class _Copies:
         copied = np.concatenate([[0], np.cumsum(counts[self.task])]).astype(np.int64)
         begins = np.concatenate([copied[:-1], copied[-1] + t.read_ptr[:-1]])[order]
         reads, seens = np.concatenate([self.read, read]), np.concatenate([self.seen, seen])
-        read_ptr, places = _rows(begins, counts[rows])
-        key_ptr, keys = _rows(t.key_ptr[rows], np.diff(t.key_ptr)[rows])
+        read_ptr, places = gather_rows(begins, counts[rows])
+        key_ptr, keys = take_rows(t.key_ptr, rows)
         recomputed = np.array(self.of, np.int64)
-        box_ptr, boxes = _rows(
-            np.concatenate([t.box_ptr[:-1], t.box_ptr[recomputed]]),
-            np.concatenate([np.diff(t.box_ptr), np.diff(t.box_ptr)[recomputed]]),
-        )
+        box_ptr, boxes = take_rows(t.box_ptr, np.concatenate([np.arange(t.n_values), recomputed]))
         return replace(
             t,
             kind=_frozen(t.kind[rows]),
@@ -132,12 +130,6 @@ class _Copies:
                 seen[place] = new
             if self.t.kind[user] == TaskKind.STORE and value[user] == v:
                 value[user] = new
-
-
-def _rows(begins: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Return the row pointers of rows of these lengths, and the indices of their entries."""
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return ptr, np.repeat(begins - ptr[:-1], counts) + np.arange(ptr[-1])
 
 
 def _extended(column: NDArray[Any], recomputed: Ints) -> NDArray[Any]:

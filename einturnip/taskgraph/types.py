@@ -149,6 +149,11 @@ class TaskGraph:
         """Number of values."""
         return len(self.value_kind)
 
+    def boxes(self, values: NDArray[Any], rank: int) -> Ints:
+        """Return the boxes of values whose node has ``rank`` axes. Shape: (values, rank, 2)."""
+        found: Ints = self.box[self.box_ptr[values][:, None] + np.arange(2 * rank)]
+        return found.reshape(len(values), rank, 2)
+
     def get_value(self, v: int) -> Value:
         """Return value ``v`` as a named tuple."""
         flat = self.box[self.box_ptr[v] : self.box_ptr[v + 1]].tolist()

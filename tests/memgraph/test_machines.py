@@ -112,7 +112,7 @@ class ArenaMachine(RuleBasedStateMachine):
             for g in self.granules(seg):
                 assert seg.value != FREE or self.last[g] <= {*seg.deps}
         assert at == self.arena.capacity and free == self.arena.free_nbytes
-        assert held == self.held and len(self.arena._held) == len(held)
+        assert held == self.held and len(self.arena._allocated) == len(held)
         assert all(seg.offset + seg.size <= self.arena.peak for seg in held.values())
 
 

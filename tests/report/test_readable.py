@@ -72,7 +72,7 @@ def test_what_is_held_is_counted_as_by_walking_the_plan():
                 stays[access.value, begun[access.value]] = op.id, access.nbytes
     events = []
     for (value, first), (last, nbytes) in stays.items():
-        node = graph.taskgraph.get_value(graph.base(value)).node
+        node = graph.taskgraph.get_value(graph.unversioned(value)).node
         events += [(first, 1, node, nbytes), (last, 2, node, -nbytes)]
     for _, _, node, nbytes in sorted(events):
         live[node] = live.get(node, 0) + nbytes

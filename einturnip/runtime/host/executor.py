@@ -170,7 +170,7 @@ class OpExecutor(TransferEnds):
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
         self._zero_copy = ZeroCopyTiles(graph, sources, sinks)
-        self.views.elsewhere = None if self._zero_copy.empty else self._zero_copy
+        self.views.external = None if self._zero_copy.empty else self._zero_copy
         self._kernels: dict[NodeTile, HostKernel] = {}
         self._by_blas = self.tasks.ordered  # reproducible runs use BLAS, because compiled code may be absent
         self._kind, self._unit = graph.kind.data, graph.unit.data

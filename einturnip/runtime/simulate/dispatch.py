@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
+from einturnip.memgraph.columns import with_dependencies
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.runtime.scheduler.policies import Ranks, critical_path, fixed_order
 from einturnip.runtime.scheduler.state_machine import successors
@@ -58,21 +59,15 @@ def double_buffered(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: i
     kernels = [np.flatnonzero(is_kernel & (device == k)) for k in range(graph.devices)]
     ptr, successor = successors(graph)
     place = {x: n for mine in kernels for n, x in enumerate(mine.tolist())}
-    added_to, added = [], []
+    added: list[tuple[int, int]] = []
     for x in np.flatnonzero((graph.kind == OpKind.LOAD) | (graph.kind == OpKind.RELOAD)).tolist():
         mine = kernels[device[x]]
         served = min((place[s] for s in successor[ptr[x] : ptr[x + 1]] if s in place), default=-1)
         latest = int(np.searchsorted(mine, x)) - 1
         wait = min(served - 1 - slots[Lane.COMPUTE], latest)
         if wait >= 0:
-            added_to.append(x)
-            added.append(int(mine[wait]))
-    ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), np.array(added_to, np.int64)])
-    after = np.concatenate([graph.after, np.array(added, np.int32)])
-    order = np.lexsort((after, ops))
-    counts = np.bincount(ops, minlength=len(graph))
-    delayed = replace(graph, after_ptr=np.concatenate([[0], np.cumsum(counts)]), after=after[order])
-    return DispatchPlan(delayed, fixed_order(graph), True)
+            added.append((x, int(mine[wait])))
+    return DispatchPlan(with_dependencies(graph, added), fixed_order(graph), True)
 
 
 def list_scheduled(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
