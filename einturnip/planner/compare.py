@@ -16,7 +16,13 @@ from einturnip.core.phases import tried
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
-from einturnip.planner.predict import SEARCHED_BY, predicted_seconds, ranking_key, touched_nbytes
+from einturnip.planner.predict import (
+    SEARCHED_BY,
+    predicted_seconds,
+    ranking_key,
+    touched_nbytes,
+    with_numpy_kernels,
+)
 from einturnip.planner.ranking import byte_cost_seconds, comparison_budget, min_task_seconds
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
@@ -151,8 +157,8 @@ class _Comparison:
         self._spent += len(memgraph)
         self._made += len(memgraph)
         self._calls += tiling.kernel_calls
-        found = _found(tiling, memgraph, self._machine)
         before = self.best
+        found = _found(tiling, memgraph, self._machine, before)
         if before is None or found.rank < before.rank:
             self.best = found
         if (self.near_bound is None or found.rank < self.near_bound.rank) and self._near_bound_nbytes(found):
@@ -323,8 +329,15 @@ def _reads_once(found: FoundPlan, candidates: TilingCandidates) -> bool:
     return bool(candidates.blocked) and found.moved <= NEAR_MIN_BYTES * candidates.min_moved_nbytes
 
 
-def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:
+def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine, best: FoundPlan | None = None) -> FoundPlan:
+    """Return the plan with its seconds in the kernels that would run: for a short plan, compiling does not pay.
+
+    The kernels of a plan that is no faster than ``best`` even in machine code are not looked at.
+    """
     seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
+    if best is None or seconds < best.seconds:
+        actual = with_numpy_kernels(memgraph, machine)
+        seconds = seconds if actual is memgraph else predicted_seconds(actual, machine, policy(SEARCHED_BY))
     tried(seconds)
     return FoundPlan(tiling, memgraph, seconds, seconds + byte_cost_seconds(memgraph.nbytes_by_link(), machine))
 

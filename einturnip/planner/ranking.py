@@ -47,8 +47,12 @@ def max_recomputed(seconds: float) -> float:
 
 
 def min_task_seconds(tasks: TaskGraph, machine: Machine) -> float:
-    """Return a lower bound of the time of tile tasks, without waiting, spilling and short transfers."""
+    """Return a lower bound of the time of tile tasks, without waiting, spilling and short transfers.
+
+    Every task is an op, and one thread at a time dispatches ops.
+    """
     lanes = np.array([op_kind(kind).lane for kind in TaskKind])[tasks.kind]
     computing = float(tasks.seconds[lanes == Lane.COMPUTE].sum()) / machine.workers
     long = np.where(tasks.seconds > SHORT_TRANSFER_SECONDS, tasks.seconds, 0.0)
-    return max(computing, float(long[lanes == Lane.IN].sum()), float(long[lanes == Lane.OUT].sum()) / WRITERS)
+    transfers = float(long[lanes == Lane.IN].sum()), float(long[lanes == Lane.OUT].sum()) / WRITERS
+    return max(computing, *transfers, len(tasks) * machine.op_latency)
