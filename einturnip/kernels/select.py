@@ -237,10 +237,10 @@ def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code
     if not einsum.keys or 0 in extents or mode == "finalize" or mode == "combine":
         return ()
     from einturnip.kernels.numpy.indexed_load import TAKER, RowLoad
-    from einturnip.kernels.numpy.keyed import FinalizedKernel, compile_keyed
+    from einturnip.kernels.numpy.keyed import FinalizedKernel
     from einturnip.kernels.numpy.scatter import Scatter
 
-    kernel = compile_keyed(einsum, extents, mode)
+    kernel = compile_kernel(einsum, extents, mode)
     fold = kernel.fold if isinstance(kernel, FinalizedKernel) else kernel
     sections = fold.steps.sections if isinstance(fold, BlockedKernel) else ()
     found: dict[Code, None] = {}

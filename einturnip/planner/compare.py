@@ -330,9 +330,10 @@ def _reads_once(found: FoundPlan, candidates: TilingCandidates) -> bool:
 
 
 def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine, best: FoundPlan | None = None) -> FoundPlan:
-    """Return the plan with its seconds in the kernels that would run: for a short plan, compiling does not pay.
+    """Return the plan with its seconds, in the kernels that would run.
 
-    The kernels of a plan that is no faster than ``best`` even in machine code are not looked at.
+    NumPy runs those whose machine code is not worth compiling. They are not looked up for a plan that is no faster than
+    ``best`` even in machine code.
     """
     seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
     if best is None or seconds < best.seconds:

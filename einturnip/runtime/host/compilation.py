@@ -9,7 +9,8 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -73,16 +74,51 @@ def has_room(memory: int | None, resident: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _CompilationGain:
-    """A kernel of a plan that can be machine code, with its seconds per run and the seconds saved per run.
+class _KernelCalls:
+    """The calls of one kernel of a plan that can be machine code, and their seconds in machine code."""
 
-    ``by_blas``: without machine code, the kernel is a matrix product done by BLAS.
+    kind: TaskKind
+    node: int
+    space: Space
+    tile: tuple[int, ...]
+    mode: Mode
+    calls: int
+    seconds: float
+
+
+@dataclass(eq=False)
+class _CompilationGain:
+    """Machine code of a plan, and the calls that use it.
+
+    ``by_blas``: without machine code, the kernel is a matrix product done by BLAS. ``more``: seconds that the code
+    saves per run of the plan besides those of its calls.
     """
 
     codes: tuple[Code, ...]
-    seconds: float
-    saved: float
+    machine: Machine
     by_blas: bool
+    kernels: list[_KernelCalls] = field(default_factory=list)
+    more: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the calls per run, in machine code."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    @cached_property
+    def saved(self) -> float:
+        """The seconds that the code saves per run, found on request: pricing NumPy's kernels takes long."""
+        return self.more + sum(map(self._saved, self.kernels))
+
+    def _saved(self, kernel: _KernelCalls) -> float:
+        from einturnip.cost.kernel_time import numpy_seconds
+
+        if self.by_blas:
+            return BLAS_SAVED_SHARE * kernel.seconds
+        # The parts of a region that are not products take at least twice as long in NumPy.
+        by_numpy = kernel.calls * numpy_seconds(kernel.space, kernel.tile, self.machine, kernel.mode)
+        least = (1.0 if isinstance(kernel.space, Region) else MIN_SAVED_SHARE) * kernel.seconds
+        return max(by_numpy - kernel.seconds, least)
 
 
 _gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_CompilationGain, ...]]] = {}
@@ -146,15 +182,10 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, in
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return []
     load_code([code for gain in gains for code in gain.codes])
-    saved = {g.codes: _missed.get(g.codes, 0.0) + g.saved for g in gains if any(map(code_cache.is_missing, g.codes))}
-    left = saved.keys() - _worth(saved)
-    parts, nodes, found = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes, []
-    for kind, mode in _MODES.items() if left else ():
-        for i in np.flatnonzero(np.bincount(tasks.node[tasks.kind == kind])).tolist():
-            node = nodes[i]
-            if isinstance(node, EinsumNode) and _codes(node.einsum, parts[i].tiles, mode) in left:
-                found.append((kind, i))
-    return found
+    missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
+    worth = set(_worth({gain.codes: _missed.get(gain.codes, 0.0) + gain.saved for gain in missing}))
+    left = (kernel for gain in missing if gain.codes not in worth for kernel in gain.kernels)
+    return sorted((kernel.kind, kernel.node) for kernel in left)
 
 
 def _is_worth_loading(tasks: TaskGraph, runs: int = 1) -> bool:
@@ -167,8 +198,6 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...
     known = _gains.get(id(tasks))
     if known is not None and known[0]() is tasks:
         return known[1]
-    from einturnip.cost.kernel_time import numpy_seconds
-
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
     found: dict[tuple[Code, ...], _CompilationGain] = {}
     for kind, mode in _MODES.items():
@@ -176,21 +205,16 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_CompilationGain, ...
         counts = np.bincount(tasks.node[mine], minlength=len(nodes))
         seconds = np.bincount(tasks.node[mine], weights=tasks.seconds[mine], minlength=len(nodes))
         for i in np.flatnonzero(counts).tolist():
-            node = nodes[i]
-            codes = _codes(node.einsum, parts[i].tiles, mode) if isinstance(node, EinsumNode) else ()
-            if not isinstance(node, EinsumNode) or not codes:
-                continue
-            by_blas = _is_by_blas(node.einsum, parts[i].tiles, mode)
-            if by_blas:
-                saved = BLAS_SAVED_SHARE * float(seconds[i])
-            else:  # the parts of a region that are not products take at least twice as long in NumPy
-                saved = float(counts[i]) * numpy_seconds(node.einsum, parts[i].tiles, machine, mode) - float(seconds[i])
-                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else MIN_SAVED_SHARE) * float(seconds[i]))
-            before = found.get(codes, _CompilationGain(codes, 0.0, 0.0, by_blas))
-            found[codes] = _CompilationGain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
+            node, tile = nodes[i], parts[i].tiles
+            codes = _codes(node.einsum, tile, mode) if isinstance(node, EinsumNode) else ()
+            if isinstance(node, EinsumNode) and codes:
+                if codes not in found:
+                    found[codes] = _CompilationGain(codes, machine, _is_by_blas(node.einsum, tile, mode))
+                calls = _KernelCalls(kind, i, node.einsum, tile, mode, int(counts[i]), float(seconds[i]))
+                found[codes].kernels.append(calls)
     if found and machine.workers > 1:
-        saved = PARALLEL_SAVED_SHARE * sum(gain.seconds for gain in found.values())
-        found[ParallelForCode(),] = _CompilationGain((ParallelForCode(),), 0.0, saved, False)
+        more = PARALLEL_SAVED_SHARE * sum(gain.seconds for gain in found.values())
+        found[ParallelForCode(),] = _CompilationGain((ParallelForCode(),), machine, False, more=more)
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
     return gains
