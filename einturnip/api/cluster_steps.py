@@ -1,11 +1,11 @@
-"""Steps of a session on the workers of a Dask client; its states stay there between the steps."""
+"""Steps of a session on the workers of a Dask cluster; its states stay there between the steps."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from einturnip.api import plan_cache
 from einturnip.api.jobs import Job, Missing, complete, plan_job
@@ -17,6 +17,9 @@ from einturnip.lang.program import TypedProgram
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.types import Source
 
+if TYPE_CHECKING:
+    from einturnip.cluster.transport import Cluster
+
 
 class ClusterSteps:
     """Plans and runs steps on workers.
@@ -25,11 +28,9 @@ class ClusterSteps:
     """
 
     def __init__(
-        self, client: Any, program: TypedProgram, dims: Mapping[str, int], options: Options, missing: Missing
+        self, cluster: Cluster, program: TypedProgram, dims: Mapping[str, int], options: Options, missing: Missing
     ) -> None:
-        from einturnip.cluster.dask import DaskCluster
-
-        self._cluster, self._program, self._dims, self._options = DaskCluster(client), program, dims, options
+        self._cluster, self._program, self._dims, self._options = cluster, program, dims, options
         self._missing = missing
         self._plans: dict[Hashable, Job] = {}
         self.states: dict[str, Source] = {}
@@ -87,6 +88,8 @@ class ClusterSteps:
     ) -> Result:
         if planned is not None:
             every = complete(planned.planned.graph, sources, self._missing)
+            # Dask may have moved chunks of states since they were made. A new plan locates its inputs itself.
+            self._cluster.locate(every, self._options.memory)
             try:
                 targets = with_arrays(planned.bound, {}, self._program.updates)
                 job = replace(_without_data(planned), sources=every, targets=targets)

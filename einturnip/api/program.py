@@ -263,9 +263,13 @@ class Program:
         check_names("dim", sizes, self._program.dims)
         with external_files_allowed(allow_external):
             options, allowed = settings.options(), settings.allowed()
+            cluster = None
             if client is not None:
+                from einturnip.cluster.dask import DaskCluster
+
                 options, allowed = replace(options, memory=settings.smallest_memory), None
-            return Session(self._program, self._folder, sizes, options, given, allowed=allowed, client=client)
+                cluster = DaskCluster(client)
+            return Session(self._program, self._folder, sizes, options, given, allowed=allowed, cluster=cluster)
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

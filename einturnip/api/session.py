@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.arrays import array_sink
 from einturnip.storage.types import Array, Sink, Source, whole
 
+if TYPE_CHECKING:
+    from einturnip.cluster.transport import Cluster
+
 # Maximum number of plans that a session keeps: one for each of the last shapes of inputs.
 MAX_PLANS = 8
 
@@ -54,11 +57,11 @@ class Session:
         inputs: Mapping[str, Any],
         missing: Missing = needs_data,
         allowed: int | None = None,
-        client: Any = None,
+        cluster: Cluster | None = None,
     ) -> None:
         """``allowed``: bytes that may be added to the process, unless ``options.memory`` is given.
 
-        ``client``: a Dask client whose workers run the steps and keep the states, each within ``options.memory``.
+        ``cluster``: a Dask cluster whose workers run the steps and keep the states, each within ``options.memory``.
         """
         self._program = with_state_outputs(program, program.updates)
         self._dims, self._options, self._allowed = dict(dims), options, allowed
@@ -66,8 +69,8 @@ class Session:
         self._folder = folder
         self._held = HeldValues(options.spill)
         self._on_workers: ClusterSteps | None = None
-        if client is not None:
-            self._on_workers = ClusterSteps(client, self._program, self._dims, options, self._placeholder)
+        if cluster is not None:
+            self._on_workers = ClusterSteps(cluster, self._program, self._dims, options, self._placeholder)
         self._begun = False  # the states are allocated by the first step
         self._given_sources = self._opened(inputs, program.inputs)
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
@@ -198,6 +201,11 @@ class Session:
     def __repr__(self) -> str:
         """Return the program and the number of steps so far."""
         return f"Session({self._program.file}, {self.steps} steps)"
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the workers of a cluster run the steps."""
+        return self._on_workers is not None
 
     def _step(
         self, sources: Mapping[str, Source], progress: Callable[[Progress], None] | None, stop: threading.Event | None

@@ -87,9 +87,11 @@ def command(
     report_files = {"--report": report_file, "--trace": trace, "--record": record}
     budget["retries"] = _checked_retries(at, retries)
     if at is not None:
-        several = len(programs) > 1 or steps is not None or bool(feeds) or checkpoint is not None
-        lacking = {"--record": record, "--replay": replay} | {"--trace": trace, "--analyze": analyze}
-        if _serves_another(at, several, budget["device"], lacking):
+        lacking: dict[str, dict[str, object]] = {
+            "--at": {"--record": record, "--replay": replay},
+            "--at mpi": {"--steps": steps, "--feed": feeds, "--checkpoint": checkpoint},
+        }
+        if _serves_another(at, len(programs), budget["device"], lacking):
             return
     recording.require_places(report_files)
     if len(programs) > 1:
@@ -111,7 +113,7 @@ def command(
                 raise click.UsageError(f"{name} cannot be combined with --steps")
         step_options = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
         arguments = ProgramArguments(program, inputs, dims, outputs, budget)
-        return run_steps(arguments, _source_of_missing(seed), step_options, quiet)
+        return run_steps(arguments, _source_of_missing(seed), step_options, quiet, cluster_of(at, insecure))
     limit = MemoryLimit()
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
     with on_signals() as stop, cluster_of(at, insecure) as cluster, shown(quiet) as show:
@@ -135,7 +137,7 @@ def command(
         if trace is not None:
             from einturnip.report.trace import write
 
-            write(trace, job.planned, report, program_name(program))
+            write(trace, job.ran, report, program_name(program))
     if report_file is not None:
         head = {"program": program_name(program), "planning_seconds": planning}
         content = head | job.analysis(report).to_json()
@@ -161,13 +163,17 @@ def _checked_retries(at: str | None, retries: int) -> int:
     return retries
 
 
-def _serves_another(at: str, several: bool, device: str, given: Mapping[str, object]) -> bool:
-    """Refuse options that runs on a cluster lack; serve rank 0 of an MPI job, if this is another rank."""
-    for name, value in given.items():
-        if value:
-            raise click.UsageError(f"{name} cannot be combined with --at")
-    if several:
-        raise click.UsageError("--at runs one program, once")
+def _serves_another(at: str, programs: int, device: str, lacking: Mapping[str, Mapping[str, object]]) -> bool:
+    """Refuse options that runs on a cluster lack; serve rank 0 of an MPI job, if this is another rank.
+
+    ``lacking``: by ``--at`` or ``--at mpi``, the values of those options.
+    """
+    for where, given in lacking.items():
+        for name, value in given.items():
+            if value and where in ("--at", f"--at {at}"):
+                raise click.UsageError(f"{name} cannot be combined with {where}")
+    if programs > 1:
+        raise click.UsageError("--at runs one program")
     if device not in ("auto", "cpu"):
         raise click.UsageError("--at runs on the CPUs of workers; leave out --device")
     if at != "mpi":

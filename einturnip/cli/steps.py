@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from einturnip.api.results import Result
     from einturnip.api.session import Session
     from einturnip.cli.planning import ProgramArguments
+    from einturnip.cluster.transport import Cluster
     from einturnip.lang.program import TypedProgram
     from einturnip.storage.types import Sink, Source
 
@@ -39,32 +40,41 @@ class StepOptions:
     every: int
 
 
-def run_steps(arguments: ProgramArguments, missing: Missing, step_options: StepOptions, quiet: bool) -> None:
-    """Run the remaining steps, and write the results of the last one."""
+def run_steps(
+    arguments: ProgramArguments,
+    missing: Missing,
+    step_options: StepOptions,
+    quiet: bool,
+    cluster_of: AbstractContextManager[Cluster | None],
+) -> None:
+    """Run the remaining steps, on a cluster if there is one, and write the results of the last one."""
     from einturnip.api.session import Session
     from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import MemoryLimit, budget_options, require_kept, scalars, targets_of
     from einturnip.compiler import reading_within
 
     limit, folder = MemoryLimit(), arguments.path.parent
-    options = _with_memory(budget_options(arguments.budget))
-    with on_signals() as stop, ExitStack() as opened:
-        with reading_within(options):
+    options = budget_options(arguments.budget)
+    with on_signals() as stop, cluster_of as cluster, ExitStack() as opened:
+        if cluster is None:
+            options = _with_memory(options)
+        with reading_within(options) if cluster is None else nullcontext():
             program = arguments.compiled()
             feeds = opened.enter_context(_feeds(program, step_options.feeds))
             given = scalars(program, arguments.inputs)
             repeated = next((name for name in feeds if name in given), None)
             if repeated is not None:
                 raise BindError(f"input {repeated} is given both by -i and by --feed; give it by one of them")
-            session = Session(program, folder, arguments.dims, options, given, missing)
+            session = Session(program, folder, arguments.dims, options, given, missing, cluster=cluster)
         with session:
-            result = _run(session, feeds, step_options, stop, quiet)
+            steps = _Steps(session, feeds, step_options, stop, quiet)
+            result = steps.run()
             targets = targets_of(program, arguments.outputs, folder)
             sinks = _written(session, result, targets, [s.name for s in program.states])
     if not quiet:
         for line in output_lines(sinks, targets):
             click.echo(line)
-    require_kept(options.memory, limit.exceeded_nbytes(options.memory))
+    require_kept(options.memory, limit.exceeded_nbytes(options.memory) if cluster is None else steps.exceeded_nbytes)
 
 
 def _with_memory(options: Any) -> Any:
@@ -99,30 +109,52 @@ def _feeds(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str
         close_all(opened.values())
 
 
-def _run(
-    session: Session, feeds: Mapping[str, Source], step_options: StepOptions, stop: StopRequest, quiet: bool
-) -> Result | None:
-    """Run the remaining steps; return the outputs of the last one."""
-    result, saved = None, -1
-    if step_options.checkpoint is not None and _resumed(session, step_options.checkpoint):
-        saved = session.steps
-        if not quiet:
-            click.echo(f"resuming after step {saved} of {step_options.checkpoint}")
-    show_progress = _StepProgress(session.steps, step_options.total, quiet)
-    stop.running = True
-    while session.steps < step_options.total:
-        result = session.step(data={name: _slice(source, session.steps) for name, source in feeds.items()})
-        if step_options.checkpoint is not None and (
-            session.steps % step_options.every == 0 or session.steps == step_options.total or stop.event.is_set()
+class _Steps:
+    """The steps that are left, with their checkpoints.
+
+    ``exceeded_nbytes``: bytes by which a worker of the cluster exceeded its memory.
+    """
+
+    def __init__(
+        self, session: Session, feeds: Mapping[str, Source], options: StepOptions, stop: StopRequest, quiet: bool
+    ) -> None:
+        self.session, self.feeds, self.options, self.stop, self.quiet = session, feeds, options, stop, quiet
+        self.exceeded_nbytes = 0
+        self._saved = -1
+
+    def run(self) -> Result | None:
+        """Run the steps; return the outputs of the last one."""
+        self._resume()
+        show_progress = _StepProgress(self.session.steps, self.options.total, self.quiet)
+        result = None
+        self.stop.running = True
+        while self.session.steps < self.options.total:
+            result = self._step()
+            show_progress(self.session.steps, result)
+            if self.stop.event.is_set():
+                steps, folder = self.session.steps, self.options.checkpoint
+                where = f"; its checkpoint is in {folder}" if self._saved == steps else ""
+                raise Interrupted(f"stopped after step {steps} of {self.options.total}{where}")
+        self.stop.running = False
+        return result
+
+    def _step(self) -> Result:
+        session, options = self.session, self.options
+        result = session.step(data={name: _slice(source, session.steps) for name, source in self.feeds.items()})
+        if session.on_cluster:
+            self.exceeded_nbytes = max(self.exceeded_nbytes, result.report.memory_exceeded_nbytes)
+        if options.checkpoint is not None and (
+            session.steps % options.every == 0 or session.steps == options.total or self.stop.event.is_set()
         ):
-            session.save(step_options.checkpoint)
-            saved = session.steps
-        show_progress(session.steps, result)
-        if stop.event.is_set():
-            where = f"; its checkpoint is in {step_options.checkpoint}" if saved == session.steps else ""
-            raise Interrupted(f"stopped after step {session.steps} of {step_options.total}{where}")
-    stop.running = False
-    return result
+            session.save(options.checkpoint)
+            self._saved = session.steps
+        return result
+
+    def _resume(self) -> None:
+        if self.options.checkpoint is not None and _resumed(self.session, self.options.checkpoint):
+            self._saved = self.session.steps
+            if not self.quiet:
+                click.echo(f"resuming after step {self._saved} of {self.options.checkpoint}")
 
 
 def _resumed(session: Session, folder: Path) -> bool:

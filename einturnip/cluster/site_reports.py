@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def joined_sites(
 ) -> RunReport:
     """Return the report of a run. ``seconds``: of the run; ``bounded``: its workers' memory has a limit."""
     trace = RunTrace(len(plan.planned.memgraph))
+    trace.timeline = replace(trace.timeline, thread=np.zeros(len(plan.planned.memgraph), np.int64))  # a site each
     trace.seconds = seconds
     moved: dict[str, int] = {}
     sites = []

@@ -20,6 +20,7 @@ from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTen
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.open import open_source
 from einturnip.storage.shared_outputs import attach, share
+from einturnip.storage.slice import SliceSource
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
 from einturnip.storage.url import is_url
 
@@ -73,6 +74,14 @@ class HeldSink(HeldTensor):
     abort = commit
 
 
+class _SliceOfFile(SliceSource):
+    """A slice of a file that was opened for it; closing the slice closes the file."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self.of.close()
+
+
 def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
     """Return the sources as the planner shall see them: arrays of this process are no memory of a worker."""
     return {name: HeldTensor(name, s.shape, s.dtype) if _is_held(s) else s for name, s in sources.items()}
@@ -83,6 +92,8 @@ def _is_held(source: Source) -> bool:
         return False
     if isinstance(source, DaskSource):
         return source.place is None
+    if isinstance(source, SliceSource):
+        return _is_held(source.of)
     path = source.name.partition("::")[0]
     return isinstance(source, ArraySource) or not (is_url(path) or os.path.exists(path))
 
@@ -93,15 +104,22 @@ def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Pl
     for node in graph.nodes:
         if isinstance(node, InputNode):
             source = sources[node.name]
-            if isinstance(source, RandomSource):
-                found[node.name] = ("random", source.seed)
-            elif _is_held(source):
+            if _is_held(source):
                 found[node.name] = HELD
             elif not isinstance(source, DaskSource):  # see chunk_places
-                path, separator, key = source.name.partition("::")
-                path = path if is_url(path) else os.path.abspath(path)
-                found[node.name] = ("file", path + separator + key, *_version(path, node.name))
+                found[node.name] = _place(source, node.name)
     return found
+
+
+def _place(source: Source, name: str) -> Place:
+    """Return the place of an input that workers open themselves."""
+    if isinstance(source, RandomSource):
+        return ("random", source.seed)
+    if isinstance(source, SliceSource):
+        return ("slice", tuple(source.at.items()), source.of.shape, _place(source.of, name))
+    path, separator, key = source.name.partition("::")
+    path = path if is_url(path) else os.path.abspath(path)
+    return ("file", path + separator + key, *_version(path, name))
 
 
 def _version(path: str, name: str) -> tuple[int, int]:
@@ -128,6 +146,8 @@ def open_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) ->
     match place:
         case ("random", seed):
             return RandomSource(name, shape, dtype, seed)
+        case ("slice", at, whole, of):
+            return _SliceOfFile(open_place(of, name, whole, dtype), dict(at))
         case ("file", spec, *version):
             path = spec.partition("::")[0]
             help_text = "help: put it where all workers can read it, under the same path"

@@ -21,7 +21,7 @@ class SliceSource:
     """The elements of ``source`` at the indices ``at``, by axis. Closing it leaves the source open."""
 
     def __init__(self, source: Source, at: Mapping[int, int]) -> None:
-        self._source, self._at = source, dict(at)
+        self.of, self.at = source, dict(at)
         self._axes = tuple(sorted(at))
         self.name, self.tier = source.name, source.tier
         self.shape: tuple[int, ...] = tuple(n for axis, n in enumerate(source.shape) if axis not in at)
@@ -30,28 +30,28 @@ class SliceSource:
 
     def _region(self, region: Region) -> Region:
         rest = iter(region)
-        at = self._at
-        return tuple((at[a], at[a] + 1) if a in at else next(rest) for a in range(len(self._source.shape)))
+        at = self.at
+        return tuple((at[a], at[a] + 1) if a in at else next(rest) for a in range(len(self.of.shape)))
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` with the region."""
-        return self._source.read(self._region(region), np.expand_dims(out, self._axes))
+        return self.of.read(self._region(region), np.expand_dims(out, self._axes))
 
     def extent(self, region: Region) -> Extent:
         """The region's extent in the source."""
-        return self._source.extent(self._region(region))
+        return self.of.extent(self._region(region))
 
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region."""
-        return contiguous_nbytes(self._source, self._region(region))
+        return contiguous_nbytes(self.of, self._region(region))
 
     def require_unchanged(self) -> None:
         """Check that the source's file has not changed."""
-        require_unchanged(self._source)
+        require_unchanged(self.of)
 
     def release(self, region: Region) -> None:
         """Announce that the region is not read again."""
-        self._source.release(self._region(region))
+        self.of.release(self._region(region))
 
     def close(self) -> None:
         """Nothing to do: the source stays open for the next slice."""

@@ -126,7 +126,7 @@ def test_arrays_of_rank_0_travel_by_tile_in_several_runs(tmp_path: Path) -> None
 def test_a_wrong_command_line_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "p.ein").write_text(CHAIN)
     done = run(tmp_path, 2, "p.ein", "--steps", "2")
-    assert done.returncode == 2 and done.stderr.count("error: --at runs one program, once") == 1
+    assert done.returncode == 2 and done.stderr.count("error: --steps cannot be combined with --at mpi") == 1
     done = run(tmp_path, 2, "no-such.ein")
     assert done.returncode == 2 and done.stderr.count("no-such.ein") == 1
 

@@ -73,12 +73,13 @@ class Progress:
 class Timeline:
     """When and where each op ran: one column entry per op.
 
-    ``begin``, ``end``: seconds since the run began. ``thread``: number of the thread within the op's lane.
+    ``begin``, ``end``: seconds since the run began. ``thread``: number of the thread within the op's lane, or of the
+    site.
     """
 
     begin: NDArray[np.float64]
     end: NDArray[np.float64]
-    thread: NDArray[np.uint8]
+    thread: NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
