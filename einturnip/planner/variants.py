@@ -88,7 +88,8 @@ def plan(request: GraphRequest) -> LoweredPlan:
     classes = label_classes(graph)
     sites = None
     if request.devices > 1:
-        from einturnip.tiling.sites import Sites, align
+        from einturnip.tiling.site_tiles import align
+        from einturnip.tiling.sites import Sites
 
         sites = Sites(graph, request.devices, machine.rates)
         classes = align(classes, sites) if choose is None else classes

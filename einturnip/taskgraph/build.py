@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import product
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import needs_finalize, splits_aggregation, state_nbytes
@@ -22,6 +21,7 @@ from einturnip.kernels.protocol import Mode
 from einturnip.taskgraph.accumulate import Accumulators, max_additions, tiles_of_group
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
+from einturnip.taskgraph.operands import Demand, Key, MissingOperand, OperandValue, SentParts, Slot, picker
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout, overlapping_inputs
@@ -32,33 +32,12 @@ from einturnip.tuning.search import COPIED_AT_ONCE
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
 
-Key = tuple[int, ...]
 MODES: dict[TaskKind, Mode] = {
     TaskKind.KERNEL: "full",
     TaskKind.ACCUMULATE: "accumulate",
     TaskKind.FINALIZE: "finalize",
     TaskKind.COMBINE: "combine",
 }
-
-
-class MissingOperand(NamedTuple):
-    """An operand that a task needs next: tile ``key`` of a node, or its ``box`` if given."""
-
-    node: int
-    key: Key
-    box: Box | None
-
-
-class OperandValue(NamedTuple):
-    """A value, and the value whose box its bytes are seen as."""
-
-    value: int
-    seen: int
-
-
-Demand: TypeAlias = Generator[MissingOperand, None, None]
-# An operand and, if whole tiles of it are read, the function that gives their keys.
-Slot = tuple[int, Callable[[Key], Key] | None]
 
 
 def build(
@@ -90,7 +69,8 @@ class _Lowering:
         self.trees = None if sites is None else sites.combining_trees()
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
-        self.boxes: dict[tuple[int, Box], OperandValue] = {}
+        self.boxes: dict[tuple[int, Box, int], OperandValue] = {}
+        self.sent = SentParts(columns, sites)
         self.turned, self.ranges = [False] * n, read_ranges(self.graph)
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
@@ -129,7 +109,7 @@ class _Lowering:
 
     def _make(self, missing: MissingOperand) -> Demand:
         """Emit the tasks that make ``missing``; yields the operands that must be made first."""
-        i, key, box = missing
+        i, key, box, site = missing
         node = self.graph.nodes[i]
         match node:
             case InputNode():
@@ -141,7 +121,7 @@ class _Lowering:
                 if box is None:
                     yield from self._make_block(i, node, key)
                 else:
-                    yield from self._assemble(i, box, self._by_tile(i, box))
+                    yield from self._assemble(i, box, self._by_tile(i, box), site)
             case ConcatNode():
                 assert box is not None
                 yield from self._make_part(i, box)
@@ -153,7 +133,7 @@ class _Lowering:
         if box is None:
             self.tile[i][key] = v
         else:
-            self.boxes[i, box] = OperandValue(v, v)
+            self.boxes[i, box, UNASSIGNED] = OperandValue(v, v)
         self.columns.transfer(TaskKind.LOAD, i, key, v, (), ())
 
     # Einsums: a block of tiles at a time.
@@ -246,7 +226,10 @@ class _Lowering:
                 seen.append(v)
                 continue
             box = box or self.parts[i].box(key)
-            read = yield from self._part(operand, e.operand_box(slot, box))
+            computed = isinstance(self.graph.nodes[operand], EinsumNode)
+            read = yield from self._part(
+                operand, e.operand_box(slot, box), self._site(i, key) if computed else UNASSIGNED
+            )
             values.append(read.value)
             seen.append(read.seen)
         return values, seen
@@ -262,7 +245,7 @@ class _Lowering:
                 isinstance(p, int) and n and (part.tiles[p] == t or (n <= t and part.counts[p] == 1))
                 for p, t, n in zip(access, there.tiles, there.bounds, strict=True)
             )
-            found.append((operand, _picker(access) if alike else None))  # type: ignore[arg-type]
+            found.append((operand, picker(access) if alike else None))  # type: ignore[arg-type]
         self.slots[i] = found
         return found
 
@@ -281,9 +264,12 @@ class _Lowering:
 
     # Parts of tensors: tiles read in place, boxes loaded or assembled.
 
-    def _part(self, operand: int, need: Box) -> Generator[MissingOperand, None, OperandValue]:
-        """Return the value that holds box ``need`` of a node: a tile, read in place, or that box alone."""
-        known = self.boxes.get((operand, need))
+    def _part(self, operand: int, need: Box, site: int = UNASSIGNED) -> Generator[MissingOperand, None, OperandValue]:
+        """Return the value that holds box ``need`` of a node: a tile, read in place, or that box alone.
+
+        ``site``: the one that reads a computed tensor.
+        """
+        known = self.boxes.get((operand, need, site))
         if known is not None:
             return known
         there = self.outputs[operand]
@@ -295,10 +281,12 @@ class _Lowering:
             if keys[0] not in self.tile[operand]:
                 yield MissingOperand(operand, keys[0], None)
             v = self.tile[operand][keys[0]]
-            self.boxes[operand, need] = OperandValue(v, v)
+            if site != UNASSIGNED:
+                v = self.sent.received(operand, v, need, site)
+            self.boxes[operand, need, site] = OperandValue(v, v)
         else:
-            yield MissingOperand(operand, (), need)
-        return self.boxes[operand, need]
+            yield MissingOperand(operand, (), need, site)
+        return self.boxes[operand, need, site]
 
     def _make_part(self, i: int, need: Box) -> Demand:
         """Make box ``need`` of a concatenation: a view of one piece, or a copy of several."""
@@ -307,12 +295,14 @@ class _Lowering:
         parts = self.pieces[i].parts(need)
         if len(parts) == 1 and parts[0].box == need:
             value, seen = yield from self._part(parts[0].operand, parts[0].within)
-            self.boxes[i, need] = OperandValue(value, self._view(i, parts[0].outside(self.columns.box_of(seen))))
+            self.boxes[i, need, UNASSIGNED] = OperandValue(
+                value, self._view(i, parts[0].outside(self.columns.box_of(seen)))
+            )
             return
         keys = self.outputs[i].covering(need)
         tile = self.outputs[i].box(keys[0]) if len(keys) == 1 else need
         if tile != need and 2 * points(need) >= points(tile):
-            self.boxes[i, need] = yield from self._part(i, tile)
+            self.boxes[i, need, UNASSIGNED] = yield from self._part(i, tile)
         else:
             yield from self._assemble(i, need, parts)
 
@@ -322,16 +312,16 @@ class _Lowering:
         tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
         return [VisiblePart(here, common) for t in tiles if (common := intersection(t, box)) is not None]
 
-    def _assemble(self, i: int, need: Box, parts: Sequence[VisiblePart]) -> Demand:
+    def _assemble(self, i: int, need: Box, parts: Sequence[VisiblePart], site: int = UNASSIGNED) -> Demand:
         """Copy parts into a new value that holds box ``need``; one task copies as many small parts as fit."""
-        made = self._tile_value(i, need)
+        made = self._tile_value(i, need, site)
         nbytes = self.columns.value_nbytes
         held, limit = 0, nbytes[made] * COPIED_AT_ONCE
         reads: list[int] = []
         seen: list[int] = []
         key: list[int] = []
         for part in parts:
-            value, layout = yield from self._part(part.operand, part.within)
+            value, layout = yield from self._part(part.operand, part.within, site)
             if part.operand != i:
                 layout = self._view(i, part.outside(self.columns.box_of(layout)))
             if reads and held + nbytes[value] > limit:
@@ -343,7 +333,7 @@ class _Lowering:
             held += nbytes[value]
         if reads or not parts:
             self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
-        self.boxes[i, need] = OperandValue(made, made)
+        self.boxes[i, need, site] = OperandValue(made, made)
 
     # Outputs.
 
@@ -373,9 +363,9 @@ class _Lowering:
             if isinstance(self.graph.nodes[i], InputNode):
                 box = intersection(there.box(key), part.within)
                 assert box is not None
-                if (i, box) not in self.boxes:
+                if (i, box, UNASSIGNED) not in self.boxes:
                     self._make_all(MissingOperand(i, (), box))
-                self._store_part(number, part, self.boxes[i, box].value)
+                self._store_part(number, part, self.boxes[i, box, UNASSIGNED].value)
             elif key not in self.tile[i]:
                 self._make_all(MissingOperand(i, key, None))
 
@@ -391,10 +381,3 @@ class _Lowering:
 
     def _view(self, i: int, box: Box) -> int:
         return self.columns.new_value(ValueKind.VIEW, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
-
-
-def _picker(axes: Sequence[int]) -> Callable[[Key], Key]:
-    """Return a function that selects the given entries of a key."""
-    if len(axes) > 1:
-        return itemgetter(*axes)
-    return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())

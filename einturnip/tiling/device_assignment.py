@@ -144,11 +144,10 @@ class _Assigner:
         for u in self.flow.reads[i]:
             tensor = self.flow.tensors[u]
             there = _makers(self.found, u) | readers_of_atoms(self.found, u)
-            mine = tensor.needs[tensor.readers.index(i)][members]
-            costs += (mine * tensor.nbytes) @ ~there
+            costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
         for tensor in self.flow.shares[i]:
-            mine = tensor.needs[tensor.readers.index(i)][members]
-            costs += (mine * tensor.nbytes) @ ~reading(self.found, tensor)
+            there = reading(self.found, tensor)
+            costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
         return costs
 
     def _cost_of(self, i: int) -> float:
@@ -182,6 +181,27 @@ class _Assigner:
         self._assign(i, members, before)
         self.load[before] += work
         return False
+
+
+def _lacking_nbytes(needs: Bools, there: Bools, nbytes: Floats) -> Floats:
+    """Return for each call and device the bytes of atoms that the call needs and the device lacks.
+
+    Both matrices are mostly false with many devices, so only pairs of a call and a device that has one of its atoms are
+    visited.
+
+    Shapes:
+        needs: (calls, atoms). there: (atoms, devices). nbytes: of each atom. result: (calls, devices).
+    """
+    call, atom = np.nonzero(needs)
+    holder, device = np.nonzero(there)
+    first, last = (np.searchsorted(holder, atom, side=side) for side in ("left", "right"))
+    count = last - first
+    pair = np.repeat(np.arange(len(atom)), count)
+    place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count) + first[pair]
+    present = np.zeros(needs.shape[0] * there.shape[1])
+    np.add.at(present, call[pair] * there.shape[1] + device[place], nbytes[atom[pair]])
+    found: Floats = (needs @ nbytes)[:, None] - present.reshape(needs.shape[0], there.shape[1])
+    return found
 
 
 def _makers(found: DeviceAssignment, i: int) -> Bools:

@@ -18,32 +18,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.cost.kernel_time import kernel_seconds
-from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import state_nbytes
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
+from einturnip.eingraph.types import EinGraph
 from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
-from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import (
-    MAX_ALIGNED_CALLS,
-    MAX_CALLS_OF_SITE,
-    MAX_MISMATCH,
-    MAX_PARTS,
-    MAX_WAIT,
-    MINOR_SHARES,
-    WORK_UNEVEN,
-)
+from einturnip.tuning.search import MOSTLY_READ, WORK_UNEVEN
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]
@@ -93,6 +79,19 @@ class Sites:
         ]  # by label and tile along it
         site = self._site[node].tolist()
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
+
+    def reads_most(self, node: int, box: Sequence[tuple[int, int]], site: int) -> bool:
+        """Return whether calls on a site read most elements of a box of a computed tensor."""
+        points, readers = self._readers[node]
+        if not len(readers):
+            return False
+        shape, inside, elements = tuple(len(ends) - 1 for ends in points), [], np.ones(())
+        for (lo, hi), ends in zip(box, points, strict=True):
+            first, last = np.searchsorted(ends, lo, side="right") - 1, np.searchsorted(ends, hi, side="left")
+            inside.append(np.arange(first, last))
+            elements = np.multiply.outer(elements, np.diff(np.clip(ends[first : last + 1], lo, hi)))
+        rows = np.ravel_multi_index(np.ix_(*inside), shape) if inside else np.zeros((), np.int64)
+        return bool((elements * readers[rows, site]).sum() >= MOSTLY_READ * elements.sum())
 
     def of_node(self, node: int) -> tuple[int, ...]:
         """Return the sites that compute calls of a node, in order."""
@@ -161,86 +160,3 @@ def _containing(calls: Partitioning, part: Partitioning, label: int) -> Ints:
     centres = (starts + np.minimum(starts + part.tiles[label], max(bound, 1))) // 2
     found: Ints = np.minimum(centres // calls.tiles[label], max(1, calls.counts[label]) - 1)
     return found
-
-
-def align(classes: LabelClasses, sites: Sites) -> LabelClasses:
-    """Return the classes with the largest tiles that divide the calls, so that few tiles cross calls.
-
-    Statements that take a small share of the time are left out if tiles that divide their calls too would be too many.
-    """
-    seconds = _seconds(sites.graph)
-    found = classes
-    for share in MINOR_SHARES:
-        minor = {i for i, taken in seconds.items() if taken < share * sum(seconds.values())}
-        found = _aligned(classes, sites, minor)
-        if _kernel_calls(found, sites.graph) <= max(MAX_ALIGNED_CALLS, MAX_CALLS_OF_SITE * sites.count):
-            break
-    return found
-
-
-def _seconds(graph: EinGraph) -> dict[int, float]:
-    """Return the time of each einsum in one call on a default machine."""
-    machine = Machine()
-    return {
-        i: kernel_seconds(node.einsum, node.einsum.bounds, machine)
-        for i, node in enumerate(graph.nodes)
-        if isinstance(node, EinsumNode)
-    }
-
-
-def _kernel_calls(classes: LabelClasses, graph: EinGraph) -> int:
-    """Return the number of kernel calls with the coarsest tiles."""
-    calls = 0
-    for i, node in enumerate(graph.nodes):
-        if isinstance(node, EinsumNode):
-            bounds = node.einsum.bounds
-            calls += math.prod(Partitioning(bounds, classes.tiles(i, bounds, classes.coarsest)).counts)
-    return calls
-
-
-def _aligned(classes: LabelClasses, sites: Sites, minor: Container[int]) -> LabelClasses:
-    """Return the classes with tiles that divide the calls of all nodes but ``minor``."""
-    extents: dict[int, set[Fraction]] = {}
-    for i, node in enumerate(sites.graph.nodes):
-        if not isinstance(node, EinsumNode | ConcatNode) or i in minor:
-            continue
-        tiling, ratios = sites.calls[i], classes.ratios.get(i)
-        shared = _shared_extents(node, tiling)
-        for p, (c, tile, bound) in enumerate(zip(classes.of[i], shared, tiling.bounds, strict=True)):
-            if tile < bound:
-                extents.setdefault(c, set()).add(Fraction(tile) / (1 if ratios is None else ratios[p]))
-    coarsest, calls = list(classes.coarsest), dict[int, int]()
-    for c, found in extents.items():
-        if c not in classes.fixed and c not in classes.whole:
-            calls[c] = _common_tile(found, classes.steps[c])
-            coarsest[c] = min(coarsest[c], calls[c])
-    notes = classes.notes + sites.decomposition.notes
-    return replace(classes, coarsest=tuple(coarsest), calls=calls, notes=notes)
-
-
-def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[int]:
-    """Return the extents of a call, with the output divided so that several trees work at the same time.
-
-    A site receives the states of two others in each tree, so the last tile waits for two states at each level.
-    """
-    extents = list(cut.tiles)
-    if isinstance(node, EinsumNode):
-        e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
-        read = sum(math.prod(e.operand_extents(s, cut.tiles)) * d.itemsize for s, d in enumerate(e.dtypes))
-        state = state_nbytes(e, cut.tiles)
-        waited = 2 * (group - 1).bit_length() * state
-        parts = min(group, 2 * math.ceil(waited / 2 / max(1.0, MAX_WAIT * (read + state))))
-        for p in sorted(range(e.n_out), key=lambda p: -extents[p]):
-            count = min(max(1, parts), extents[p])
-            extents[p], parts = -(-extents[p] // count), -(-parts // count)
-    return extents
-
-
-def _common_tile(extents: set[Fraction], step: int) -> int:
-    """Return the largest multiple of ``step`` that divides all extents, or comes closest to that."""
-
-    def error(tile: int) -> Fraction:
-        return max(abs(e - max(1, round(e / tile)) * tile) / e for e in extents)
-
-    tiles = [max(1, math.ceil(min(extents) / n / step)) * step for n in range(1, MAX_PARTS + 1)]
-    return next((tile for tile in tiles if error(tile) <= MAX_MISMATCH), min(tiles, key=error))

@@ -184,13 +184,12 @@ MAX_WAIT = 0.05
 Chosen."""
 MAX_MISMATCH = 0.02
 """[share] A tile divides a call if its nearest multiple differs from the call's extent by at most this. Chosen."""
-MAX_ALIGNED_CALLS = 1 << 16
-"""[calls] Kernel calls in tiles that divide the calls of all statements by EinDecomp. Limit: the plan's size."""
-MAX_CALLS_OF_SITE = 128
-"""[calls] The same for each site, if that is more. Chosen."""
-MINOR_SHARES = (0.0, 0.001, 0.01, 0.05)
-"""[share] With more calls, tiles need not divide those of statements that take less than such a part of the time; the
-first part that suffices. Chosen."""
+FEW_ALIGNED_CALLS = 1 << 12
+"""[calls] Up to this many kernel calls, one tile size divides the calls of all statements by EinDecomp. Chosen."""
+MAX_ALIGNED_TIMES = 1.5
+"""[times] So it does up to this multiple of the calls in tile sizes for each statement. Chosen."""
+MOSTLY_READ = 0.75
+"""[share] A site that reads at least this part of a tile receives all of it. Chosen."""
 MASK_PARTS = 256
 """[parts] A kernel call is divided into at most this many parts to find which share of it a mask leaves. Limit: the
 search's time."""

@@ -17,12 +17,14 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.report.sites import site_traffic, sites_json
 from einturnip.taskgraph.build import build
+from einturnip.tiling import site_tiles
 from einturnip.tiling.build import lay_out
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
-from einturnip.tiling.sites import Sites, align, alternating
+from einturnip.tiling.site_tiles import align
+from einturnip.tiling.sites import Sites, alternating
 
 PROGRAMS = {
     "product": (
@@ -197,3 +199,44 @@ def test_statements_that_take_little_time_do_not_make_tiles_small() -> None:
     assert traffic.arriving.sum() <= 1.05 * moved(eindecomp(plan.graph, 64)).total
     assert traffic.arriving.max() <= 1.1 * traffic.arriving.mean()
     assert traffic.kernel_seconds.max() <= 1.05 * traffic.kernel_seconds.mean()
+
+
+TURNED = (
+    "input X : f64[n, m], A : f64[m, k], B : f64[k, m]\n"
+    "Y[i,c] = tanh(sum[a] X[i,a] * A[a,c])\nZ[i,a] = tanh(sum[c] Y[i,c] * B[c,a])\ns[a] = sum[i] Z[i,a]\n"
+    "W[i,a] = Z[i,a] - s[a]\noutput W\n"
+)
+
+
+def divided(monkeypatch: pytest.MonkeyPatch, sites: int, arena: int, dims: dict[str, int]) -> PlannedProgram:
+    """A plan with tile sizes of its own for each statement, however few kernel calls one size would make."""
+    monkeypatch.setattr(site_tiles, "FEW_ALIGNED_CALLS", 0)
+    monkeypatch.setattr(site_tiles, "MAX_ALIGNED_TIMES", 0.0)
+    return planned(TURNED, dims, sites, arena)
+
+
+@pytest.mark.parametrize("sites", [3, 4, 6, 16])
+def test_statements_with_tiles_of_their_own_send_what_eindecomp_counts(
+    sites: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site receives the part of a tile that it reads, not the tile."""
+    plan = divided(monkeypatch, sites, 16 << 20, dict(n=480, m=480, k=960))
+    assert len({calls.tiles for calls in Sites(plan.graph, sites).calls if calls.bounds == (480, 480)}) > 1
+    traffic = site_traffic(plan.memgraph)
+    assert traffic.arriving.sum() <= 1.05 * moved(eindecomp(plan.graph, sites)).total
+    assert traffic.kernel_seconds.max() <= 1.05 * traffic.kernel_seconds.mean()
+
+
+@pytest.mark.parametrize("sites", [2, 3, 5])
+@pytest.mark.parametrize("arena", ["32KiB", "128KiB", "4MiB"])
+def test_statements_with_tiles_of_their_own_give_the_answer_of_one_site(
+    sites: int, arena: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_tiles, "FEW_ALIGNED_CALLS", 0)
+    monkeypatch.setattr(site_tiles, "MAX_ALIGNED_TIMES", 0.0)
+    dims = dict(n=48, m=40, k=56)
+    program = et.compile(TURNED, dims=dims)
+    data = arrays(TURNED, dims)
+    expected = dict(program(**data))["W"]
+    plan = program.plan(data=data, device="sim:" + ",".join("123456"[:sites]), arena=arena, workers=1)
+    np.testing.assert_allclose(dict(plan.run())["W"], expected, rtol=1e-10, atol=1e-10)
