@@ -42,10 +42,11 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
 def show(planned: PlannedProgram, machine: str, policy: str, jitter: float, seed: int, form: str) -> None:
     """Simulate a plan under every dispatch policy, and report what workers wait for under ``policy``.
 
-    The link between devices is that of ``--link``, if given, else the machine's.
+    The link between devices and the rates of their kernels are those of ``--link`` and ``--rates``, if given, else the
+    machine's.
 
     Raises:
-        BindError: there is no such machine, or it has too few devices.
+        BindError: there is no such machine, or it has too few devices or too little memory.
     """
     from einturnip.cost.described_machines import PEER_LINK, described
     from einturnip.runtime.simulate.dispatch import DISPATCHERS
@@ -56,6 +57,8 @@ def show(planned: PlannedProgram, machine: str, policy: str, jitter: float, seed
     target = described(machine)
     if link is not None:
         target = replace(target, links={**target.links, PEER_LINK: link})
+    if planned.machine.rates:
+        target = replace(target, rates=planned.machine.rates)
     noise = TimingNoise(jitter, jitter, seed)
     ready = priced(graph, target)
     runs = {name: simulate_on(ready, target, dispatcher, noise) for name, dispatcher in DISPATCHERS.items()}

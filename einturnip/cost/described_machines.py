@@ -12,6 +12,7 @@ from einturnip.core.errors import BindError
 from einturnip.core.package_data import folder
 from einturnip.core.regular_files import read_regular
 from einturnip.cost.link import MachineLink
+from einturnip.cost.site_rates import parse_rates, relative
 
 MEMORIES = ("device", "host", "disk")
 PEER_LINK = "device->device"
@@ -36,8 +37,9 @@ class DescribedMachine:
 
     ``inputs``: the memory of the inputs. ``kernels``: None if the plan's own predictions for a host apply. ``workers``:
     number of concurrent kernels. Transfers over one link follow one another; those over different links overlap.
-    Rates, memories and workers are those of one of ``devices`` equal devices, which receive from each other over
-    ``device->device``. Each has links of its own, except to the memories in ``shared``.
+    Kernel rates and workers are those of one of ``devices`` devices, which receive from each other over
+    ``device->device``. Each has links of its own, except to the memories in ``shared``. ``rates``: of the kernels of
+    each device, times those of ``kernels``; () if they are equal. ``device_memory``: of each device.
     """
 
     name: str
@@ -49,6 +51,8 @@ class DescribedMachine:
     inputs: str
     devices: int = 1
     shared: frozenset[str] = frozenset()
+    rates: tuple[float, ...] = ()
+    device_memory: tuple[int, ...] = ()
 
     def link(self, source: str, target: str) -> MachineLink:
         """Return the link from one memory to another."""
@@ -81,15 +85,29 @@ def _read(path: Path) -> DescribedMachine:
     try:
         table: dict[str, Any] = tomllib.loads(read_regular(path).decode("utf-8"))
         links = {name: MachineLink(**link) for name, link in table["links"].items()}
-        memory = {name: int(table["memory"][name]) for name in MEMORIES}
         kernels = KernelRates(**table["kernels"]) if "kernels" in table else None
         workers = int(table.get("workers", 1))
         devices, shared = int(table.get("devices", 1)), frozenset(table.get("shared", ()))
         if devices > 1 and PEER_LINK not in links:
             raise ValueError(f"{devices} devices without the link {PEER_LINK}")
+        each = tuple(map(int, _of_each(table["memory"]["device"], devices, "[memory] device")))
+        memory = {name: min(each) if name == "device" else int(table["memory"][name]) for name in MEMORIES}
+        rates = relative(parse_rates(_of_each(table["rates"], devices, "rates"))) if "rates" in table else ()
+        if rates and kernels is None:
+            raise ValueError("rates are relative to [kernels], which is missing")
         title, inputs = table["title"], table["inputs"]
-        return DescribedMachine(path.stem, title, workers, kernels, memory, links, inputs, devices, shared)
+        return DescribedMachine(path.stem, title, workers, kernels, memory, links, inputs, devices, shared, rates, each)
     except OSError as error:
         raise BindError(f"{path.name} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise BindError(f"{path.name} does not describe a machine: {error} is missing") from error
+    except (tomllib.TOMLDecodeError, TypeError, ValueError, BindError) as error:
         raise BindError(f"{path.name} does not describe a machine: {error}") from error
+
+
+def _of_each(stated: Any, devices: int, name: str) -> list[Any]:
+    """Return the value of each device, from a list or one value for all."""
+    found: list[Any] = stated if isinstance(stated, list) else [stated] * devices
+    if len(found) != devices:
+        raise ValueError(f"{name} states {len(found)} values for {devices} devices")
+    return found

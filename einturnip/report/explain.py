@@ -88,7 +88,7 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
         ("memory", budget),
         ("spill", f"{format_size(spill)} on disk" if spill else "nothing"),
         *_links(predicted.link_bytes, predicted.link_bytes_lower_bound),
-        *([("sites", sites_text(planned.memgraph))] if planned.memgraph.devices > 1 else []),
+        *([("sites", sites_text(planned.memgraph, planned.machine.rates))] if planned.memgraph.devices > 1 else []),
         ("steps", ops or "none"),
         ("time", f"about {format_seconds(predicted.seconds)} on {_workers(planned)}: {_bound(planned, sums)}"),
     ]

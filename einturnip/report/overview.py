@@ -36,7 +36,7 @@ def to_json(planned: PlannedProgram, program: str, swept: BudgetSweep | None) ->
         "statements": [_statement(planned, s, work) for s in statements(graph)],
     }
     if planned.memgraph.devices > 1:
-        out |= sites_json(planned.memgraph)
+        out |= sites_json(planned.memgraph, planned.machine.rates)
     if swept is not None:
         points = [asdict(p) for p in swept.points]
         out["budgets"] = [{f"{k}_bytes" if k in ("budget", "spilled") else k: v for k, v in p.items()} for p in points]

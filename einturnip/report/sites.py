@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 
 from einturnip.core.errors import BindError
 from einturnip.core.units import counted, format_seconds, format_size
-from einturnip.eingraph.types import InputNode
+from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.movement import moved
 from einturnip.tiling.site_lower_bound import lower_bound_nbytes
+from einturnip.tiling.sites import Sites
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def require_work(graph: MemGraph) -> None:
     raise BindError(f"{most}. help: --sites {max(1, graph.devices - len(idle))}")
 
 
-def sites_text(graph: MemGraph) -> str:
-    """One sentence: totals, and the range over the sites."""
+def sites_text(graph: MemGraph, rates: Sequence[float] = ()) -> str:
+    """One sentence: totals, and the range over the sites. ``rates``: of the sites; () if they are equal."""
     traffic = site_traffic(graph)
     total = f"{format_size(int(traffic.between.sum()))} between {graph.devices} sites"
     busiest = ""
@@ -80,16 +82,17 @@ def sites_text(graph: MemGraph) -> str:
     arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
     times = (traffic.kernel_seconds, traffic.receive_seconds)
     kernels, receiving = (" to ".join([format_seconds(float(x)) for x in (t.min(), t.max())]) for t in times)
+    total += busiest + _beyond_bound(graph, traffic, rates)
     return (
-        f"{total}{busiest}{_beyond_bound(graph, traffic)}; with first reads each receives {' to '.join(arriving)}; "
+        f"{total}; with first reads each receives {' to '.join(arriving)}; "
         f"each computes {kernels} on one worker and receives for {receiving}"
     )
 
 
-def _beyond_bound(graph: MemGraph, traffic: SiteTraffic) -> str:
+def _beyond_bound(graph: MemGraph, traffic: SiteTraffic, rates: Sequence[float]) -> str:
     """The ratio to the lower bound, for a program of one product: a sum of several bounds says little."""
     program = graph.taskgraph.decomposition.graph
-    bound = lower_bound_nbytes(program, graph.devices)
+    bound = lower_bound_nbytes(program, graph.devices, rates)
     alone = sum(not isinstance(node, InputNode) for node in program.nodes) == 1
     return f", {_exchanged(graph, traffic) / bound:.2f} times the lower bound" if bound and alone else ""
 
@@ -101,11 +104,12 @@ def _exchanged(graph: MemGraph, traffic: SiteTraffic) -> int:
     return max(0, int(traffic.arriving.sum()) - inputs)
 
 
-def sites_json(graph: MemGraph) -> dict[str, Any]:
-    """The fields of a plan for several sites.
+def sites_json(graph: MemGraph, rates: Sequence[float] = ()) -> dict[str, Any]:
+    """The fields of a plan for several sites. ``rates``: of the sites; () if they are equal.
 
-    ``sites``, ``site_links``; ``eindecomp_bytes``: what EinDecomp counts; ``exchanged_bytes``: what arrives at sites
-    beyond one copy of each input, to compare with ``site_lower_bound_bytes``.
+    ``sites``, ``site_links``; ``eindecomp_bytes``: what EinDecomp counts, of unlike sites for the calls that each has;
+    ``exchanged_bytes``: what arrives at sites beyond one copy of each input, to compare with
+    ``site_lower_bound_bytes``, the bound for sites that compute in proportion to their rates.
     """
     traffic, program = site_traffic(graph), graph.taskgraph.decomposition.graph
     pairs = np.argwhere(traffic.between).tolist()
@@ -122,7 +126,11 @@ def sites_json(graph: MemGraph) -> dict[str, Any]:
             for k in range(graph.devices)
         ],
         "site_links": {f"cpu:{a}->cpu:{b}": int(traffic.between[a, b]) for a, b in pairs},
-        "eindecomp_bytes": moved(eindecomp(program, graph.devices)).total,
+        "eindecomp_bytes": _counted_nbytes(program, graph.devices, rates),
         "exchanged_bytes": _exchanged(graph, traffic),
-        "site_lower_bound_bytes": lower_bound_nbytes(program, graph.devices),
+        "site_lower_bound_bytes": lower_bound_nbytes(program, graph.devices, rates),
     }
+
+
+def _counted_nbytes(program: EinGraph, sites: int, rates: Sequence[float]) -> int:
+    return Sites(program, sites, rates).counted_nbytes if rates else moved(eindecomp(program, sites)).total

@@ -1,4 +1,4 @@
-"""Operands of tile tasks: which a task still needs, which value holds them, and the parts that sites send.
+"""Operands of tile tasks: what a task needs next, the value that holds it, and parts that sites send.
 
 A site that reads a small part of a tile of another site receives that part, which the other site copies out first.
 """

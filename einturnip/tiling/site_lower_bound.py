@@ -1,8 +1,9 @@
 """Lower bound on the bytes that pass between sites, however much memory each has.
 
-Sites that share the points of a matrix product evenly each access parts of its three matrices. By the inequality of
-Loomis and Whitney the sizes of these parts have a product of at least (points / P)^2; each part is at least 1 / P of
-its matrix. The bound is the minimum of their total less what the sites own, if every matrix is stored once and evenly.
+Sites that share the points of a matrix product each access parts of its three matrices. By the inequality of Loomis and
+Whitney the sizes of the parts of a site have a product of at least the square of its points; each part is at least the
+same share of its matrix as the site has of the points. The bound is the minimum of their total less what the sites own,
+if every matrix is stored once.
 
 Source: Al Daas, Ballard, Grigori, Kumar, Rouse, Tight memory-independent parallel matrix multiplication communication
 lower bounds (SPAA 2022, arXiv 2205.13407).
@@ -11,22 +12,28 @@ lower bounds (SPAA 2022, arXiv 2205.13407).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region
 
 
-def lower_bound_nbytes(graph: EinGraph, sites: int) -> int:
+def lower_bound_nbytes(graph: EinGraph, sites: int, rates: Sequence[float] = ()) -> int:
     """Return the sum of the bounds of all products.
 
-    Other statements, and products with labels that all three tensors have, count as 0.
+    Other statements, and products with labels that all three tensors have, count as 0. ``rates``: of the sites; each
+    computes such a part of the points. By default all compute as much.
     """
-    return sum(_of_product(node, sites) for node in graph.nodes if isinstance(node, EinsumNode))
+    number = Counter(rates) if rates else Counter({1.0: sites})
+    total = sum(rate * n for rate, n in number.items())
+    shares = {rate / total: n for rate, n in number.items()}
+    return sum(_of_product(node, shares) for node in graph.nodes if isinstance(node, EinsumNode))
 
 
-def _of_product(node: EinsumNode, sites: int) -> int:
+def _of_product(node: EinsumNode, shares: Mapping[float, int]) -> int:
+    """Return the bound of one product. ``shares``: the numbers of sites by their share of the points."""
     roles = None if isinstance(node.einsum, Region) else contraction(node.einsum)
     if roles is None or roles.batch:
         return 0
@@ -34,7 +41,11 @@ def _of_product(node: EinsumNode, sites: int) -> int:
     itemsizes = (node.einsum.dtypes[roles.left].itemsize, node.einsum.dtypes[roles.right].itemsize, node.dtype.itemsize)
     sizes = (m * k, k * n, m * n)
     owned = sum(w * size for w, size in zip(itemsizes, sizes, strict=True))
-    return max(0, int(sites * _least_access([size / sites for size in sizes], itemsizes, m * n * k / sites) - owned))
+    accessed = sum(
+        n_sites * _least_access([size * share for size in sizes], itemsizes, m * n * k * share)
+        for share, n_sites in shares.items()
+    )
+    return max(0, int(accessed - owned))
 
 
 def _least_access(shares: Sequence[float], itemsizes: Sequence[int], points: float) -> float:

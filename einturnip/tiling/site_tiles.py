@@ -1,4 +1,4 @@
-"""Label classes whose tiles divide the calls of sites, so that few tiles cross from one site to another.
+"""Label classes whose tiles divide the calls of sites, so that few tiles cross between sites.
 
 EinDecomp may divide the same axis differently in each statement. One tile size that divides all of these calls needs no
 copies, but may be so small that there are many times as many kernels as calls. Then labels that are divided differently
@@ -60,7 +60,7 @@ def _aligned(classes: LabelClasses, sites: Sites) -> LabelClasses:
 
 
 def _extents_of_calls(classes: LabelClasses, sites: Sites) -> list[list[Fraction | None]]:
-    """Return for each label of each node the extent of a call, in points of its class; None if it is not divided."""
+    """Return by node and label the extent of a call in points of the class; None if not divided."""
     found: list[list[Fraction | None]] = []
     for i, node in enumerate(sites.graph.nodes):
         own: list[Fraction | None] = [None] * len(classes.of[i])
@@ -74,7 +74,7 @@ def _extents_of_calls(classes: LabelClasses, sites: Sites) -> list[list[Fraction
 
 
 def _divided(classes: LabelClasses, sites: Sites) -> LabelClasses:
-    """Return the classes with one for each way in which labels of a class are divided; inputs follow a reader."""
+    """Return a class for each way in which the labels of a class are divided; inputs follow a reader."""
     nodes, numbers, before = sites.graph.nodes, dict[object, int](), list[int]()
     of: list[list[int]] = [[-1] * len(own) for own in classes.of]
 

@@ -39,6 +39,7 @@ class Sites:
     """The sites of a graph's tiles.
 
     ``rates``: of the sites' kernels, by default equal. ``calls``: by node, the division of its labels by EinDecomp.
+    ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls.
 
     Raises:
         BindError: a site is too slow for a share of the work.
@@ -47,6 +48,7 @@ class Sites:
     def __init__(self, graph: EinGraph, count: int, rates: Sequence[float] = ()) -> None:
         self.graph, self.count = graph, count
         assignment = self._assigned(rates or [1.0] * count)
+        self.counted_nbytes = assignment.moved_nbytes + assignment.input_nbytes
         self.decomposition = assignment.flow.decomposition
         self.calls = self.decomposition.partitionings
         self._site: dict[int, Ints] = {}

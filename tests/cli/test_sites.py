@@ -7,11 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import einturnip as et
 from einturnip.cli.main import cli
 from einturnip.core.errors import BindError, CapacityError
+from einturnip.core.package_data import folder
+from einturnip.cost.described_machines import described
+from einturnip.memgraph.types import OpKind
+from einturnip.runtime.simulate.machine_prices import priced
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"
 DIMS = ("--dim", "n=512", "--dim", "k=512", "--dim", "m=512", "--arena", "1MiB")
@@ -124,6 +130,47 @@ def test_the_link_replaces_that_of_a_described_machine(program: str) -> None:
     )
     usual = json.loads(CliRunner().invoke(cli, arguments[:-1]).stdout)["dispatch"]["free"]["links"]["device->device"]
     assert same == usual and slow["bytes"] == same["bytes"] and slow["seconds"] > slow["bytes"] / 2 / 1e6
+
+
+def test_a_simulation_takes_the_rates_of_sites(program: str) -> None:
+    arguments = ["plan", program, *DIMS, "--sites", "2", "--rates", "4,1", "--format", "json"]
+    shown = CliRunner().invoke(cli, [*arguments, "--simulate", "ethernet10"], catch_exceptions=False)
+    plan = et.compile(PRODUCT).plan(dims=dict(n=512, k=512, m=512), arena="1MiB", sites=2, rates=[4, 1])
+    graph = priced(plan._job.planned.memgraph, described("ethernet10"))  # as if both were equally fast
+    kernels = np.flatnonzero(graph.kind == OpKind.KERNEL)
+    one, other = np.bincount(graph.op_devices()[kernels], graph.seconds[kernels])
+    assert json.loads(shown.stdout)["dispatch"]["free"]["computing"] == pytest.approx(one + 4 * other)
+
+
+def test_devices_of_a_described_machine_may_be_unlike(program: str, tmp_path: Path) -> None:
+    text = (folder("cost") / "machines" / "nvlink8.toml").read_text()
+    one = text.replace("devices = 8", "devices = 2")
+    two = one.replace("devices = 2", "devices = 2\nrates = [2, 1]")
+    small = one.replace("device = 85_899_345_920", "device = [85_899_345_920, 4096]")
+    found = []
+    for name, written in (("one", one), ("two", two), ("small", small)):
+        (tmp_path / f"{name}.toml").write_text(written)
+        arguments = ["plan", program, *DIMS, "--sites", "2", "--simulate", str(tmp_path / f"{name}.toml")]
+        found.append(CliRunner().invoke(cli, [*arguments, "--format", "json"]))
+    computing = [json.loads(done.stdout)["dispatch"]["free"]["computing"] for done in found[:2]]
+    assert computing[1] == pytest.approx(1.5 * computing[0], rel=0.02)
+    assert found[2].exit_code != 0
+    assert "device 1 of small has 4.00 KiB" in str(found[2].exception) and "--arena" in str(found[2].exception)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("rates = [1, 2]", "rates states 2 values for 8 devices"),
+        ("rates = [1, 2, 3, 4, 5, 6, 7, 0]", "are not rates of sites"),
+        ("rates = 2\nlinks = 3", "does not describe a machine"),
+    ],
+)
+def test_a_wrong_description_of_unlike_devices_is_refused(line: str, message: str, tmp_path: Path) -> None:
+    text = (folder("cost") / "machines" / "nvlink8.toml").read_text()
+    (tmp_path / "wrong.toml").write_text(text.replace("devices = 8", f"devices = 8\n{line}"))
+    with pytest.raises(BindError, match=f"wrong.toml does not describe a machine.*{message}|{message}"):
+        described(str(tmp_path / "wrong.toml"))
 
 
 def test_a_run_on_simulated_devices_takes_a_link(program: str, tmp_path: Path) -> None:

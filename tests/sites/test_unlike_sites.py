@@ -18,7 +18,7 @@ from einturnip.cli.main import cli
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.check import check as check_memory
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.report.sites import site_traffic
+from einturnip.report.sites import site_traffic, sites_json
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.sites.part import part_of
 from einturnip.sites.split import split
@@ -46,6 +46,16 @@ def test_a_site_of_half_the_rate_computes_half_as_many_points() -> None:
     tasks = program.plan(sites=2, rates=[2, 1], arena="4MiB", workers=2)._job.planned.taskgraph
     points = np.bincount(tasks.device[tasks.value[tasks.flops > 0]], tasks.flops[tasks.flops > 0])
     assert points[0] == pytest.approx(2 * points[1], rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["product", "chain"])
+def test_bytes_are_compared_with_those_of_the_same_shares(name: str) -> None:
+    text, dims = PROGRAMS[name]
+    plan = et.compile(text, dims=dims).plan(sites=3, rates=[4, 1, 1], arena="4MiB", workers=3)._job.planned
+    shown, traffic = sites_json(plan.memgraph, plan.machine.rates), site_traffic(plan.memgraph)
+    assert traffic.arriving.sum() <= 1.05 * shown["eindecomp_bytes"]
+    assert shown["eindecomp_bytes"] != sites_json(plan.memgraph)["eindecomp_bytes"]
+    assert shown["exchanged_bytes"] >= (shown["site_lower_bound_bytes"] if name == "product" else 0)
 
 
 def test_equal_rates_are_the_plan_without_rates() -> None:

@@ -86,3 +86,12 @@ def test_plans_come_close_to_it(name: str, sites: int, tmp_path: Path) -> None:
     )
     assert 1 - 1e-6 <= plan["exchanged_bytes"] / plan["site_lower_bound_bytes"] <= 1.3
     assert "times the lower bound" in " ".join(CliRunner().invoke(cli, arguments).output.split())
+
+
+def test_unlike_sites_access_the_parts_of_their_shares() -> None:
+    """The bound of sites with rates is that of theorem 1, evaluated for the share of each."""
+    graph = graph_of(PRODUCT.format(a="f64", b="f64"), dict(m=700, n=700, k=700))
+    assert lower_bound_nbytes(graph, 8, [0.5] * 8) == lower_bound_nbytes(graph, 8)
+    shares = (0.5, 0.25, 0.25)
+    accessed = sum(3 * (700**3 * share) ** (2 / 3) for share in shares)
+    assert lower_bound_nbytes(graph, 3, (1, 0.5, 0.5)) == pytest.approx(8 * (accessed - 3 * 700**2), abs=8)

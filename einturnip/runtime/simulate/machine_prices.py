@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import BindError
+from einturnip.core.units import format_size
 from einturnip.cost.described_machines import DescribedMachine
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.region import Region
-from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 Floats = NDArray[np.float64]
@@ -55,10 +56,11 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
     It spills to host memory if that is large enough, and to disk if there is none.
 
     Raises:
-        BindError: the machine has fewer devices than the graph.
+        BindError: the machine has fewer devices than the graph, or one has less memory than its part of the plan.
     """
     if graph.devices > machine.devices:
         raise BindError(f"the plan is for {graph.devices} devices; {machine.name} has {machine.devices}")
+    _require_memory(graph, machine)
     if 0 < graph.spill_nbytes <= machine.memory["host"] and not graph.host_nbytes:
         graph = replace(_spilling(graph, DISK, HOST), host_nbytes=graph.spill_nbytes, spill_nbytes=0)
     elif graph.host_nbytes and not machine.memory["host"]:
@@ -67,6 +69,8 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
         )
     op_lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     seconds = np.where(graph.task >= 0, task_seconds(graph.taskgraph, machine)[graph.task], 0.0)
+    if machine.rates and machine.kernels is not None:
+        seconds = seconds / np.array(machine.rates)[graph.op_devices()]
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
         ops = np.flatnonzero(op_lanes == direction)
         for tier, nbytes, op in zip(rows[ptr[ops], 0].tolist(), rows[ptr[ops], 2].tolist(), ops.tolist(), strict=True):
@@ -78,6 +82,24 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
         peer = machine.link("device", "device")
         seconds[between] = peer.latency + graph.read[graph.read_ptr[between], 2] / peer.bandwidth
     return replace(graph, seconds=seconds)
+
+
+def _require_memory(graph: MemGraph, machine: DescribedMachine) -> None:
+    """Refuse a plan with a device that uses more memory than the machine's has."""
+    for device, (used, memory) in enumerate(zip(_used_nbytes(graph).tolist(), machine.device_memory, strict=False)):
+        if used > memory:
+            raise BindError(
+                f"the plan uses {format_size(used)} on device {device}, and device {device} of {machine.name} has "
+                f"{format_size(memory)}. help: --arena {format_size(memory)}, or a size for each device"
+            )
+
+
+def _used_nbytes(graph: MemGraph) -> NDArray[np.int64]:
+    """Return the end of the last bytes that the ops of each device write in its arena."""
+    offset, nbytes = graph.write[graph.write[:, 0] == COMPUTE][:, 1:3].T
+    found = np.zeros(graph.devices, np.int64)
+    np.maximum.at(found, offset // graph.device_nbytes, offset % graph.device_nbytes + nbytes)
+    return found
 
 
 def _spilling(graph: MemGraph, tier: int, to: int) -> MemGraph:
