@@ -25,7 +25,7 @@ from einturnip.cluster.tensors import (
 )
 from einturnip.cluster.transport import SiteEnd, SiteWire
 from einturnip.cluster.workers import versions
-from einturnip.core.errors import CapacityError, EinturnipError, StoreError
+from einturnip.core.errors import CapacityError, EinturnipError, Interrupted, StoreError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import peak_resident_nbytes, resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
@@ -73,15 +73,39 @@ def take_part(end: SiteEnd) -> dict[tuple[str, Index], Array]:
     except BaseException as error:
         if site is not None and site.more["is_repeatable"]:
             site.close()  # the next attempt is planned for the memory that is free then
-        with suppress(Exception):
-            content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
-            end.say("failed", **content, ending=end.is_ending(), stored=() if site is None else site.stored)
-        end.settle()
+        try:
+            _report_failure(end, error, () if site is None else site.stored)
+        finally:
+            end.settle()
         return {}
     finally:
         if site is not None:
             site.close()
         end.close()
+
+
+def _report_failure(end: SiteEnd, error: BaseException, stored: tuple[int, ...]) -> None:
+    """Tell the coordinator why this site has failed.
+
+    If the report cannot be sent, because a text in it cannot be encoded or for another reason, a shorter one in ASCII
+    says so. Errors of that one are the caller's, whose engine logs them and closes the connection.
+    """
+    try:
+        content = {"kind": type(error).__name__, "text": str(error), "lost": isinstance(error, PeerLost)}
+        end.say("failed", **content, ending=end.is_ending(), stored=stored)
+    except Interrupted:  # nobody is there to hear it
+        return
+    except Exception as failure:
+        try:
+            text = str(error)
+        except Exception:
+            text = "it has no text"
+        text += f" (the full report of this error failed: {type(failure).__name__})"
+        end.say("failed", kind=_ascii(type(error).__name__), text=_ascii(text))
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 class _Site:
