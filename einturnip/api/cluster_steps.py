@@ -54,8 +54,9 @@ class ClusterSteps:
             self._plans.clear()  # other workers may be left
             raise
         updates = self._program.updates
-        for name in updates:
-            self.set(name, self._source(name, result[name]))
+        changed = {name: self._source(name, result[name]) for name in updates}
+        for name, source in changed.items():
+            self.set(name, source)
         return result.without(updates)
 
     def set(self, name: str, source: Source) -> None:

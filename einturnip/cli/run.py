@@ -158,7 +158,12 @@ def command(
 
 def _checked_retries(at: str | None, retries: int) -> int:
     """Refuse retries of a run without workers that can be lost alone; with MPI all ranks end."""
-    if retries and at in (None, "mpi"):
+    if retries and at == "mpi":
+        raise click.UsageError(
+            "--retries cannot be combined with --at mpi: if a rank is lost, its launcher ends the whole job. help: "
+            "start the job again, or use --at local:4 or a Dask scheduler"
+        )
+    if retries and at is None:
         raise click.UsageError("--retries is for the workers of a cluster, which can be lost: give --at too")
     return retries
 

@@ -13,7 +13,7 @@ from einturnip.cluster.planning import SitesPlan, plan_on
 from einturnip.cluster.site_reports import joined_events, joined_sites
 from einturnip.cluster.transport import Cluster
 from einturnip.compiler import compile_kernels
-from einturnip.core.errors import DeviceError, Interrupted, RunError, WorkerLost
+from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.planned_program import run_lower_bound
 from einturnip.planner.request import Options
@@ -70,16 +70,16 @@ class OnWorkers:
         finished = dict[str, list[Region]]()
         while True:
             compile_kernels(self.plan.planned, options)
-            run = ClusterRun(self.cluster, self.plan, sources, sinks, options, len(lost) < options.retries)
+            run: ClusterRun | None = None
             try:
+                run = ClusterRun(self.cluster, self.plan, sources, sinks, options, len(lost) < options.retries)
                 report = self._run(run, progress, stop, not finished)
                 return replace(report, retries=tuple(lost))
             except WorkerLost as error:
                 if len(lost) == options.retries:
-                    attempts = f" It was attempt {len(lost) + 1}." if lost else ""
-                    raise WorkerLost(error.reason + attempts) from error
+                    raise WorkerLost(error.reason, len(lost) + 1) from error
                 lost.append(error.reason)
-                for name, regions in run.finished().items():
+                for name, regions in run.finished().items() if run is not None else ():
                     finished.setdefault(name, []).extend(regions)
             self.plan = self._planned_anew(sources, options, finished, lost[-1], stop)
 
@@ -116,7 +116,7 @@ class OnWorkers:
         asked again for ``JOIN_SECONDS``.
 
         Raises:
-            WorkerLost: no worker is left, or an input was lost with the worker.
+            RunError: no worker is left, or an input was lost with the worker.
         """
         until = time.monotonic() + JOIN_SECONDS
         while True:
@@ -125,15 +125,19 @@ class OnWorkers:
             if not self.cluster.answers():
                 raise no_scheduler()
             try:
-                workers = self.cluster.workers()
+                self.cluster.workers()
+                self.cluster.locate(sources, options.memory)
+                workers = self.cluster.workers()  # chunks may have been computed again by one that has joined
                 break
-            except DeviceError as error:
+            except (DeviceError, WorkerLost) as error:
                 if time.monotonic() > until:
-                    raise WorkerLost(f"{reason} The run cannot be repeated: {error}.") from error
+                    raise _not_repeatable(reason, error) from error
+            except RunError as error:
+                raise _not_repeatable(reason, error) from error
             time.sleep(TICK_SECONDS)
-        try:
-            self.cluster.locate(sources, options.memory)
-        except RunError as error:
-            raise WorkerLost(f"{reason} The run cannot be repeated: {error}.") from error
         options = replace(options, rates=())  # which were those of other workers
         return plan_on(workers, self.graph, sources, self.targets, options, self.plan.kept, finished)
+
+
+def _not_repeatable(reason: str, why: EinturnipError) -> RunError:
+    return RunError(f"{reason} Nothing was written, and the run cannot be repeated: {why}")

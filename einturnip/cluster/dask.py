@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,25 +14,26 @@ from einturnip.cluster.chunks import ChunkPlaces
 from einturnip.cluster.dask_arrays import chunk_places, locate
 from einturnip.cluster.site_task import describe, take_part
 from einturnip.cluster.workers import Worker, accepted
-from einturnip.core.errors import EinturnipError, Interrupted
+from einturnip.core.errors import EinturnipError, Interrupted, WorkerLost
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import PeerChunks
+from einturnip.sites.wires.dask_chunks import PeerChunks, scheduler_answers
 from einturnip.sites.wires.dask_cluster import (
     WorkerConnections,
     close_mail,
     is_ending,
+    known_workers,
     open_mail,
     require_processes,
     run_on_workers,
-    scheduler_answers,
     this_worker,
 )
 from einturnip.sites.wires.messages import Report
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.types import Array, Source
+from einturnip.tuning.memory import ANSWER_SECONDS, JOIN_SECONDS, TICK_SECONDS
 
 
 class DaskCluster:
@@ -44,7 +47,17 @@ class DaskCluster:
     def workers(self) -> tuple[Worker, ...]:
         """See Cluster."""
         require_processes(self.client)
-        return accepted(dict(sorted(run_on_workers(self.client, describe_worker).items())))
+        while True:
+            every, until = sorted(known_workers(self.client)), time.monotonic() + ANSWER_SECONDS
+            try:
+                run_on_workers(self.client, every, os.getpid)  # answered at once, while loading a module may take long
+                return accepted(run_on_workers(self.client, every, describe_worker, seconds=JOIN_SECONDS))
+            except WorkerLost:
+                # The scheduler hears a moment later that a worker has ended. Then the others are asked again.
+                while sorted(known_workers(self.client)) == every:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(TICK_SECONDS)
 
     def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
         """See Cluster."""
@@ -71,12 +84,13 @@ class DaskCluster:
     ) -> WorkerConnections:
         """See Cluster."""
         run, token = secrets.token_hex(8), secrets.token_hex(16)
-        run_on_workers(self.client, open_mail, run, token)
+        run_on_workers(self.client, sites, open_mail, run, token)
 
         def ended() -> None:
             if self.answers():
                 with suppress(EinturnipError, OSError):
-                    run_on_workers(self.client, close_mail, run)
+                    known = known_workers(self.client)
+                    run_on_workers(self.client, [site for site in sites if site in known], close_mail, run)
 
         connections = WorkerConnections(self.client, run, token, sites, parts, tile, store, site_of, ended)
         try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from einturnip.cluster.chunks import ChunkPlaces, input_tiers, regions_of
 from einturnip.cluster.workers import Worker, default_memory
-from einturnip.core.errors import CapacityError, RunError
+from einturnip.core.errors import CapacityError, WorkerLost
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.dtypes import DType
@@ -52,7 +52,7 @@ def locate(
                 _locate_tasks(client, source, memory, workers)
             if isinstance(source.place, WorkerChunks):
                 source.read_in_parts()
-                source.compute = partial(computed_there, client)
+                source.compute = partial(computed_there, client, source.name)
 
 
 def _locate_tasks(client: Any, source: DaskSource, memory: int | None, workers: Callable[[], Sequence[Worker]]) -> None:
@@ -85,7 +85,7 @@ def chunk_places(
     ``first``: a number that no op of the plan has.
 
     Raises:
-        RunError: a chunk is on a worker that takes no part.
+        WorkerLost: a chunk is on a worker that takes no part.
     """
     n, site_of = len(parts), {address: site for site, address in enumerate(addresses)}
     found = ChunkPlaces([{} for _ in parts], [{} for _ in parts], [defaultdict(int) for _ in parts])
@@ -106,9 +106,9 @@ def chunk_places(
             for piece in pieces:
                 holders = [site_of[address] for address in place.holders[piece.chunk] if address in site_of]
                 if not holders:
-                    raise RunError(
+                    raise WorkerLost(
                         f"input {name}: its chunk {list(piece.chunk)} is on {', '.join(place.holders[piece.chunk])}, "
-                        "which takes no part in the run. help: run again"
+                        "which takes no part in the run."
                     )
                 what = piece.chunk, piece.within
                 number = numbers.setdefault(what, first + len(numbers))

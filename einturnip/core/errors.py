@@ -88,11 +88,20 @@ class RunError(EinturnipError):
 
 
 class WorkerLost(RunError):
-    """A worker of a run on a cluster is gone; others can run the program again. ``reason``: a sentence."""
+    """A worker of a run on a cluster is gone; others can run the program again.
 
-    def __init__(self, reason: str) -> None:
+    ``reason``: a sentence; ``attempts``: how many times the program has been run.
+    """
+
+    def __init__(self, reason: str, attempts: int = 1) -> None:
         self.reason = reason
-        super().__init__(f"{reason} Nothing was written. help: run again; --retries 1 or retries=1 does that")
+        tried = f" Each of {attempts} attempts (--retries {attempts - 1}) has lost a worker." if attempts > 1 else ""
+        help_text = (
+            "find out why workers end, then run again"
+            if attempts > 1
+            else ("run again; --retries 1 or retries=1 does that")
+        )
+        super().__init__(f"{reason}{tried} Nothing was written. help: {help_text}")
 
 
 _FROM_NAN = (-(1 << 63), -(1 << 31))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -53,6 +54,26 @@ def tls_client(files: dict[str, str], workers: int) -> Iterator[Any]:
     with cluster, Client(cluster) as client:
         client.wait_for_workers(workers, timeout=60)
         yield client
+
+
+@pytest.fixture(scope="module")
+def workers_to_lose() -> Iterator[Any]:
+    """Return a client of two workers that tests may end: Dask starts others in their place."""
+    from einturnip.sites.wires.dask_cluster import cluster_at
+
+    with cluster_at("local:2", False) as found:
+        yield found
+
+
+@pytest.fixture
+def own(workers_to_lose: Any) -> Any:
+    """Return that client when it has both workers.
+
+    ``wait_for_workers`` counts what the cluster object has heard, which lacks workers that were there before.
+    """
+    while len(workers_to_lose.scheduler_info(n_workers=-1)["workers"]) != 2:
+        time.sleep(0.1)  # the time limit of the test ends this
+    return workers_to_lose
 
 
 # Its threads allocate, which other tests count, so it ends with its module.

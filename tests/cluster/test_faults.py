@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,12 @@ from einturnip.cluster.dask import run_site
 from einturnip.core.errors import Interrupted, RunError
 from einturnip.sites.wires import dask_cluster
 from einturnip.sites.wires.dask import CONNECT_SECONDS
-from einturnip.sites.wires.dask_cluster import cluster_at
 
 pytestmark = pytest.mark.timeout(120)
 # Each step needs the one before, so that a run has many transfers.
 TEXT = "input A : f64[n,n], B : f64[n,n]\n" + "".join(
     f"{'ABCDEFGHIJ'[k + 2]}[i,j] = {'ABCDEFGHIJ'[k + 1]}[i,k] * A[k,j] / 1000\n" for k in range(7)
 ) + "output I\n"  # fmt: skip
-
-
-@pytest.fixture
-def own() -> Iterator[Any]:
-    with cluster_at("local:2", False) as client:
-        yield client
 
 
 def run_until(client: Any, folder: Path, at: float, act: Callable[[], None], target: str) -> BaseException:
@@ -154,11 +147,11 @@ def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(client: Any) -> N
         return client.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
 
     task("never begun").result(timeout=CONNECT_SECONDS / 2)
-    dask_cluster.run_on_workers(client, dask_cluster.open_mail, "ended", "token")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.open_mail, "ended", "token")
     waiting = task("ended")
     while not client.processing([address])[address]:
         assert not waiting.done()
-    dask_cluster.run_on_workers(client, dask_cluster.close_mail, "ended")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.close_mail, "ended")
     waiting.result(timeout=CONNECT_SECONDS / 2)
 
 

@@ -114,6 +114,7 @@ def test_options_that_a_cluster_lacks(tmp_path: Path, options: list[str]) -> Non
     ("options", "message"),
     [
         (["--retries", "2"], "--retries is for the workers of a cluster"),
+        (["--at", "mpi", "--retries", "2"], "--retries cannot be combined with --at mpi"),
         (["--at", "local:2", "--retries", "-1"], "-1 is not in the range x>=0"),
     ],
 )
@@ -241,13 +242,13 @@ def test_messages_without_the_token_are_refused(client: Any) -> None:
     async def ask(message: str) -> Any:
         return await getattr(client.rpc(address), message)(run="r", token="guess", value=0)
 
-    dask_cluster.run_on_workers(client, dask_cluster.open_mail, "r", "secret")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.open_mail, "r", "secret")
     try:
         for message in ("einturnip_get", "einturnip_notify", "einturnip_acknowledge"):
             with pytest.raises(RunError, match="no such run"):
                 client.sync(ask, message)
     finally:
-        dask_cluster.run_on_workers(client, dask_cluster.close_mail, "r")
+        dask_cluster.run_on_workers(client, [address], dask_cluster.close_mail, "r")
 
 
 def test_an_asynchronous_client_is_refused(client: Any) -> None:

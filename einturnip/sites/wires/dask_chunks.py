@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
@@ -21,11 +24,51 @@ from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.sites.wires.dask import Address, RunInbox
 from einturnip.sites.wires.messages import PeerLost
 from einturnip.storage.types import Array
-from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS
+from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS, TICK_SECONDS
 
 Index = tuple[int, ...]
 Key = Any
 """The name of a value in a cluster: a string, or a tuple of a string and numbers."""
+
+_COMPUTED_BY: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The worker of each block of an output that stayed on the workers. No other worker can compute it again."""
+
+
+def scheduler_answers(client: Client) -> bool:
+    """Return whether a client is connected; calls of one that is not wait for a scheduler to come back."""
+    return bool(client.status == "running")
+
+
+def set_worker(futures: Iterable[Future], worker: str) -> None:
+    """Record which worker alone can compute some values."""
+    for future in futures:
+        _COMPUTED_BY[future] = worker
+
+
+def _wait(client: Client, futures: Sequence[Future], used: Sequence[Future], name: str) -> None:
+    """Wait until values are there, or have failed. ``used``: values that they are computed from.
+
+    Raises:
+        RunError: no worker can compute one.
+    """
+    while True:
+        if not scheduler_answers(client):
+            raise RunError(f"{name}: the scheduler of the cluster that has it is gone. help: start it and run again")
+        for future in used:
+            if future in _COMPUTED_BY and future.status != "finished":
+                raise RunError(
+                    f"{name}: a run has computed it, and a part of it was lost with worker {_COMPUTED_BY[future]}. "
+                    "help: compute it again; in a session, load a checkpoint"
+                )
+        try:
+            wait(futures, timeout=TICK_SECONDS)
+        except TimeoutError:
+            if scheduler_answers(client) and not client.scheduler_info(n_workers=-1)["workers"]:
+                raise RunError(f"{name}: workers compute it, and the cluster has none. help: start some") from None
+        except CancelledError as error:
+            raise RunError(f"{name}: Dask has cancelled it: {error}. help: run again") from error
+        else:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +124,15 @@ def worker_chunks(client: Client, array: Any, name: str) -> WorkerChunks | None:
         futures[index] = value
     if any(future.client.scheduler.address != client.scheduler.address for future in futures.values()):
         raise BindError(f"input {name}: its chunks are in another cluster than that of client=")
-    wait([*futures.values()])
-    for index, future in futures.items():
-        if future.status != "finished":
-            raise RunError(f"input {name}: its chunk {list(index)} was not computed: {future.exception()!r}")
-    holders = client.who_has([*futures.values()])
+    while True:
+        _wait(client, [*futures.values()], [*futures.values()], f"input {name}")
+        for index, future in futures.items():
+            if future.status == "error":
+                raise RunError(f"input {name}: its chunk {list(index)} was not computed: {future.exception()!r}")
+        holders = client.who_has([*futures.values()])
+        if all(holders[future.key] for future in futures.values()):
+            break
+        time.sleep(TICK_SECONDS)  # a worker is gone, which the client hears next
     return WorkerChunks(
         {index: future.key for index, future in futures.items()},
         {index: tuple(holders[future.key]) for index, future in futures.items()},
@@ -128,9 +175,15 @@ def computed_here(block: Any) -> Any:
     return block.compute(scheduler="sync")
 
 
-def computed_there(client: Client, block: Any) -> Any:
-    """Compute a block on the cluster, between runs."""
-    return client.compute(block).result()
+def computed_there(client: Client, name: str, block: Any) -> Any:
+    """Compute a block on the cluster, between runs.
+
+    Raises:
+        RunError: no worker can compute it.
+    """
+    found = client.compute(block)
+    _wait(client, [found], futures_of(block), name)
+    return found.result()
 
 
 def _chunk_keys(array: Any) -> dict[Index, Key]:

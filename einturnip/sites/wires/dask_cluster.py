@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 from distributed import Client, LocalCluster, get_worker, wait
-from distributed.comm import get_address_host
+from distributed.comm import CommClosedError, get_address_host
 from distributed.core import Server
 from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.utils import get_ip
 
-from einturnip.core.errors import BindError, DeviceError, RunError
+from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import Index
+from einturnip.sites.wires.dask_chunks import Index, scheduler_answers, set_worker
 from einturnip.storage.io.file_source import as_bytes
-from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
+from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
 
 Event = tuple[str, int, dict[str, Any]]
 """(state, site, content): what a site says, or ``lost``."""
@@ -106,27 +106,59 @@ def dask_setup(worker: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_on_workers(client: Client, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """Return the results of a function that each worker runs on its event loop, by the worker's address.
+def known_workers(client: Client) -> list[str]:
+    """Return the addresses of the workers that the scheduler has.
 
     Raises:
-        DeviceError: a worker failed; names it.
+        DeviceError: it does not answer.
     """
+    try:  # a client waits long for a scheduler that is gone to come back
+        found = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+    except OSError as error:
+        raise DeviceError(f"the cluster does not answer: {error}") from error
+    return [*found["workers"]]
+
+
+def run_on_workers(
+    client: Client,
+    workers: Sequence[str],
+    function: Callable[..., Any],
+    *arguments: Any,
+    seconds: float = ANSWER_SECONDS,
+) -> dict[str, Any]:
+    """Return the results of a function that workers run on their event loops, by the worker's address.
+
+    ``seconds``: a worker whose event loop runs answers within this time.
+
+    Raises:
+        WorkerLost: a worker does not answer. DeviceError: a worker failed, or the scheduler does not answer.
+    """
+
+    async def reply(address: str) -> Any:
+        try:
+            found = client.run(function, *arguments, workers=[address], on_error="return")
+            return (await asyncio.wait_for(found, seconds))[address]
+        except Exception as error:
+            return error
+
+    async def replies() -> list[Any]:
+        return await asyncio.gather(*map(reply, workers))
+
     try:
-        found: dict[str, Any] = client.run(function, *arguments, on_error="return")
+        found = dict(zip(workers, client.sync(replies), strict=True))
     except OSError as error:
         raise DeviceError(f"the cluster does not answer: {error}") from error
     for address, result in found.items():
+        if isinstance(result, (TimeoutError, CommClosedError)):
+            raise WorkerLost(
+                f"worker {address} does not answer: it is stopped, its process has ended, or its machine is not "
+                "reachable. If it is stopped, continue it (kill -CONT) or end it."
+            )
         if isinstance(result, ImportError):
             raise DeviceError(f"worker {address} lacks a package: {result}. help: pip install 'einturnip[dask]' there")
         if isinstance(result, Exception):
             raise DeviceError(f"worker {address} failed: {type(result).__name__}: {result}")
     return found
-
-
-def scheduler_answers(client: Client) -> bool:
-    """Return whether a client is connected; calls of one that is not wait for a scheduler to come back."""
-    return bool(client.status == "running")
 
 
 def require_processes(client: Client) -> None:
@@ -256,8 +288,8 @@ class WorkerConnections:
 
     def missing(self) -> list[int]:
         """Return the sites whose workers the scheduler no longer has."""
-        with suppress(OSError):
-            known = self._client.scheduler_info(n_workers=-1)["workers"]
+        with suppress(DeviceError):
+            known = known_workers(self._client)
             return [site for site, address in enumerate(self._sites) if address not in known]
         return []
 
@@ -270,6 +302,7 @@ class WorkerConnections:
             if mine:
                 blocks = [(name, index) for index in mine]
                 found = self._client.map(block_of, [task] * len(mine), blocks, key=keys, workers=[address], pure=False)
+                set_worker(found, address)
                 futures.update(zip(mine, found, strict=True))
         return KeptBlocks(array, futures)
 
