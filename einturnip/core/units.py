@@ -29,6 +29,15 @@ _YEAR = 365.25 * _DAY
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
+def whole_lines(nbytes: int) -> int:
+    """Round a number of bytes up to whole cache lines.
+
+    >>> whole_lines(65)
+    128
+    """
+    return -(-nbytes // LINE_NBYTES) * LINE_NBYTES
+
+
 def parse_size(text: str | int) -> int:
     """Convert ``512MB``, ``1.5GiB``, ``4096B`` or a number of bytes to bytes.
 

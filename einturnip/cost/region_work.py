@@ -28,7 +28,6 @@ from einturnip.kernels.fused.program import (
 )
 from einturnip.kernels.fused.region_spec import RegionSpec
 from einturnip.kernels.fused.row_function import RowFunctionCall
-from einturnip.kernels.fused.space import state_nbytes
 from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.protocol import Mode
 from einturnip.kernels.select import priced_region, region_combiner, row_function
@@ -45,7 +44,7 @@ def region_work(
     ``origins``: the tile's first points, for masks; without them nothing is masked.
     """
     if mode == "combine":
-        work, nbytes = combiner_work(region_combiner(region, extents)), state_nbytes(region, extents)
+        work, nbytes = combiner_work(region_combiner(region, extents)), region.state_nbytes(extents)
         work.passes.append(ArrayPass("traffic", 0, 0, 0, read=nbytes, written=nbytes))
         return work
     run = row_function(region, extents) if native and region.of_rows else None

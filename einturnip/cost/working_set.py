@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from einturnip.ir.einsum import Access, Index
+from einturnip.ir.einsum import Index, labels_read
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.select import workspace_nbytes
 from einturnip.tuning.search import COPY_COST
-
-
-def positions(access: Access) -> frozenset[int]:
-    """Return the labels that an access depends on."""
-    return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (t for t, _ in p.terms)))
 
 
 def operand_nbytes(einsum: Space, slot: int, tiles: Sequence[int]) -> int:
@@ -24,7 +19,7 @@ def operand_nbytes(einsum: Space, slot: int, tiles: Sequence[int]) -> int:
 def overlap(einsum: Space, slot: int, tiles: Sequence[int]) -> float:
     """Return the elements of an operand that all tiles read, relative to the number of distinct elements."""
     whole = math.prod(einsum.operand_extents(slot, einsum.bounds))
-    reads = positions(einsum.accesses[slot])
+    reads = labels_read(einsum.accesses[slot])
     parts = math.prod(-(-einsum.bounds[p] // tiles[p]) for p in reads)
     return parts * math.prod(einsum.operand_extents(slot, tiles)) / whole if whole else 1.0
 
@@ -45,11 +40,6 @@ def across(einsum: Space, slot: int, tiles: Sequence[int]) -> tuple[tuple[int, I
     split = {p for p, (tile, bound) in enumerate(zip(tiles, einsum.bounds, strict=True)) if tile < bound}
     indexed = ((axis, p) for axis, p in enumerate(einsum.accesses[slot]) if not isinstance(p, int))
     return tuple((axis, p) for axis, p in indexed if any(q in split for q, _ in p.terms))
-
-
-def state_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
-    """Return the bytes of the accumulator of one output tile; components are aligned to 64 bytes."""
-    return sum(-(-math.prod(shape) * d.itemsize // 64) * 64 for shape, d in einsum.components(tiles))
 
 
 def output_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
@@ -74,7 +64,7 @@ def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
     split = splits_aggregation(einsum, tiles)
     workspace = workspace_nbytes(einsum, tuple(tiles), "accumulate" if split else "full")
     operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
-    made = state_nbytes(einsum, tiles) if split else output_nbytes(einsum, tiles)
+    made = einsum.state_nbytes(tiles) if split else output_nbytes(einsum, tiles)
     total = operands + made + workspace
     if split and needs_finalize(einsum):
         finalizing = workspace_nbytes(einsum, tuple(tiles), "finalize")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from einturnip.core.units import whole_lines
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.scalar import Scalar, labels_of, slots_of
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
+"""A box of points or elements: the first index along each label or axis, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,14 @@ class TileSpace:
     def plain(self) -> bool:
         """True where every access consists of plain labels and there are no keys."""
         return not self.keys and all(isinstance(p, int) for access in self.accesses for p in access)
+
+    def components(self, extents: Sequence[int]) -> tuple[tuple[tuple[int, ...], DType], ...]:
+        """Shape and dtype of each component of the state of a tile of these extents."""
+        raise NotImplementedError
+
+    def state_nbytes(self, extents: Sequence[int]) -> int:
+        """The bytes of the state of a tile of these extents; each component begins on a cache line."""
+        return sum(whole_lines(math.prod(shape) * dtype.itemsize) for shape, dtype in self.components(extents))
 
     def operand_shape(self, slot: int) -> tuple[int, ...]:
         """Shape of operand ``slot``."""

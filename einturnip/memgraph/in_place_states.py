@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from einturnip.ir.einsum import Box
 from einturnip.memgraph.columns import with_dependencies
 from einturnip.memgraph.types import FILES, MemGraph, OpKind, output_tier
 from einturnip.tiling.pieces import intersection
-from einturnip.tiling.types import Box
 
 
 def write_in_place(graph: MemGraph, pairs: Mapping[int, int]) -> tuple[MemGraph, frozenset[int]]:

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.units import whole_lines
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.dtypes import DType
+from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
 from einturnip.kernels.protocol import CallArguments, Mode
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value, ValueKind
-from einturnip.tiling.types import Box, Partitioning, index
+from einturnip.tiling.types import Partitioning, index
 from einturnip.tuning.memory import MAX_CACHED_VIEWS
 
 Array = NDArray[Any]
@@ -214,7 +216,7 @@ class OpViews:
 
 
 def _aligned_nbytes(shape: tuple[int, ...], dtype: DType) -> int:
-    return -(-math.prod(shape) * dtype.itemsize // 64) * 64
+    return whole_lines(math.prod(shape) * dtype.itemsize)
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:

@@ -18,6 +18,7 @@ from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
+from einturnip.ir.einsum import Box
 from einturnip.planner.budget import PlanningMemory, rounded
 from einturnip.planner.replayed_plan import ReplayedChoices
 from einturnip.runtime.host.compilation import available, has_room
@@ -27,7 +28,6 @@ from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
-from einturnip.tiling.types import Box
 
 if TYPE_CHECKING:
     from einturnip.planner.compare import Rival

@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, assert_never
 
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import needs_finalize, splits_aggregation, state_nbytes
+from einturnip.cost.working_set import needs_finalize, splits_aggregation
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPiece
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Space
@@ -193,7 +193,7 @@ class _Lowering:
         part, out, trees = self.parts[i], self.outputs[i], self.trees
 
         def new(key: Key, site: int) -> int:
-            nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + first)])
+            nbytes = e.state_nbytes([hi - lo for lo, hi in part.box(key + first)])
             return self.columns.new_value(ValueKind.STATE, i, out.box(key), nbytes, site)
 
         def combine(key: Key, upper: int, lower: int) -> None:

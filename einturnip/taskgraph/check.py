@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from einturnip.core.distinct import sorted_distinct
 from einturnip.core.errors import InternalError
 from einturnip.eingraph.types import ConcatNode
+from einturnip.ir.einsum import Box
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.pieces import disjoint_groups, intersection, points
-from einturnip.tiling.types import Box
 
 
 def check(graph: TaskGraph) -> None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.tiling.types import Box, Decomposition
+from einturnip.ir.einsum import Box
+from einturnip.tiling.types import Decomposition
 
 Ints = NDArray[np.int64]
 UNASSIGNED = 0xFFFF

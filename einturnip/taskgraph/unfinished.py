@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.ir.einsum import Box
 from einturnip.taskgraph.subgraph import subgraph
 from einturnip.taskgraph.types import Ints, TaskGraph, TaskKind
-from einturnip.tiling.types import Box
 from einturnip.tuning.memory import MAX_CELLS_OF_BOX
 
 

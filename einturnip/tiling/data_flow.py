@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Box, Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import ScalarCall, labels_of, walk
 from einturnip.kernels.mask import LabelMask
 from einturnip.tiling.pieces import ConcatPieces, intersection, points
-from einturnip.tiling.types import Box, Decomposition
+from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import MASK_PARTS
 
 Bools = NDArray[np.bool_]

@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from einturnip.cost.working_set import copies_tiles, positions, working_set_nbytes
+from einturnip.cost.working_set import copies_tiles, working_set_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
+from einturnip.ir.einsum import labels_read
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import Scalar, walk
 from einturnip.tiling.label_classes import LabelClasses, Ratio, form
@@ -116,7 +117,7 @@ def equivalence_classes(graph: EinGraph, classes: LabelClasses) -> EquivalenceCl
         key = forms[id(e)], classes.of[i], classes.ratios.get(i), shifted, files, kernels, i in read
         number = numbers.setdefault(key, len(numbers))
         if number == len(first):
-            reads = tuple(map(positions, e.accesses))
+            reads = tuple(map(labels_read, e.accesses))
             first.append(EquivalenceClass((), e, classes.of[i], reads, shifted, files, kernels, i in read))
             members.append([])
         members[number].append(i)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.cost.working_set import operand_nbytes, output_nbytes, splits_aggregation, state_nbytes
+from einturnip.cost.working_set import operand_nbytes, output_nbytes, splits_aggregation
 from einturnip.tiling.equivalence import EquivalenceClass
 from einturnip.tiling.types import IoBlock, Partitioning, walk_order
 from einturnip.tuning.search import (
@@ -73,7 +73,7 @@ class BlockTable:
         kept = group.consumed
         computed = group.from_kernels or kept
         self.share = SHARE_KEPT if kept and not self.accumulates else SHARE_COMPUTED if computed else SHARE_STREAMED
-        made = self.made = state_nbytes(e, part.tiles) if self.accumulates else output_nbytes(e, part.tiles)
+        made = self.made = e.state_nbytes(part.tiles) if self.accumulates else output_nbytes(e, part.tiles)
         counts = self.counts[: e.n_out]
         walks: list[int | None] = [None] if self.accumulates else [p for p in range(e.n_out) if counts[p] > 1]
         self.walks: list[int | None] = []

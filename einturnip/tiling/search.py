@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from einturnip.core.planning_limit import checkpoint
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import run_seconds
-from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap, state_nbytes
+from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap
 from einturnip.eingraph.types import InputNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
@@ -201,7 +201,7 @@ class _Search:
                     added += operand_nbytes(e, s, e.bounds) * times
             aggregated = {own[p] for p in e.aggregated}
             if halved in aggregated:
-                added += state_nbytes(e, e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
+                added += e.state_nbytes(e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
                 added += self._waiting_nbytes(group, aggregated)
             added += self._halo_nbytes(group, halved)
             total += added * len(group.nodes)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from einturnip.cost.working_set import state_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.sites import Sites
@@ -134,7 +133,7 @@ def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[in
     if isinstance(node, EinsumNode):
         e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
         read = sum(math.prod(e.operand_extents(s, cut.tiles)) * d.itemsize for s, d in enumerate(e.dtypes))
-        state = state_nbytes(e, cut.tiles)
+        state = e.state_nbytes(cut.tiles)
         waited = 2 * (group - 1).bit_length() * state
         parts = min(group, 2 * math.ceil(waited / 2 / max(1.0, MAX_WAIT * (read + state))))
         for p in sorted(range(e.n_out), key=lambda p: -extents[p]):

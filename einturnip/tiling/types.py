@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
-
-Box: TypeAlias = tuple[tuple[int, int], ...]
+from einturnip.ir.einsum import Box
 
 
 def index(box: Box, outer: Box | None = None) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from einturnip.ir.dtypes import BOOL, I64
 from einturnip.ir.scalar import LabelValue, Scalar, ScalarConst
-from einturnip.kernels.fused import block_iterator, space
+from einturnip.kernels.fused import block_iterator, block_layout
 from einturnip.kernels.fused.block_iterator import BlockIterator
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.mask import LabelMask
@@ -91,8 +91,8 @@ def test_what_many_blocks_have_in_common_is_asked_once() -> None:
 @pytest.mark.parametrize("shape", [(33, 33), (64, 64), (31, 65), (63, 61), (50, 48)])
 def test_strips_give_what_the_formula_says(mask: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of states in the workspace and outside it; a value of the rows alone is made anew for each strip."""
-    monkeypatch.setattr(space, "VALUE_NBYTES", 32 * 32 * 4)
-    monkeypatch.setattr(space, "STREAMED_POINTS", 32)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 32 * 32 * 4)
+    monkeypatch.setattr(block_layout, "MAX_STREAMED_POINTS", 32)
     monkeypatch.setattr(block_iterator, "_STRIP", 5)
     monkeypatch.setattr(block_iterator, "_GRAIN", 4)
     made = attention(np.random.default_rng(0), 2, 1, *shape, 4, 3, mask, tempered=True)

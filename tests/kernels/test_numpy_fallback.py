@@ -8,8 +8,8 @@ import pytest
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
+from einturnip.kernels.fused.block_layout import lay_out
 from einturnip.kernels.fused.region_kernel import RegionKernel
-from einturnip.kernels.fused.space import lay_out
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.select import compile_kernel, planned_workspace_nbytes

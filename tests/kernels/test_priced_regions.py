@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.region_work import combiner_work, counted_blocks, region_work
+from einturnip.ir.einsum import Box
 from einturnip.kernels import select
-from einturnip.kernels.fused import partial_states, region_spec, space
-from einturnip.kernels.fused.block_iterator import Box, extents_of
+from einturnip.kernels.expr.fold import partial_levels
+from einturnip.kernels.fused import block_layout, partial_states, region_spec
+from einturnip.kernels.fused.block_iterator import extents_of
 from einturnip.kernels.fused.partial_states import CombineStates
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.region_kernel import RegionKernel
@@ -58,11 +60,11 @@ class Counts:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of a few points, and few additions to a state, so that small tiles have many of both."""
-    monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 9)
-    monkeypatch.setattr(region_spec, "VALUE_NBYTES", 1 << 9)
-    monkeypatch.setattr(region_spec, "PACKED_VALUE_NBYTES", 1 << 8)
-    monkeypatch.setattr(space, "STREAMED_POINTS", 8)
+    monkeypatch.setattr(partial_states, "ADDITIONS_PER_STATE", 2)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 9)
+    monkeypatch.setattr(region_spec, "MAX_VALUE_NBYTES", 1 << 9)
+    monkeypatch.setattr(region_spec, "MAX_PACKED_VALUE_NBYTES", 1 << 8)
+    monkeypatch.setattr(block_layout, "MAX_STREAMED_POINTS", 8)
     select.priced_region.cache_clear()
     yield
     select.priced_region.cache_clear()
@@ -124,7 +126,8 @@ def test_only_the_call_and_combinations_of_a_command_list_cost_calls_of_python()
 
 @given(st.integers(1, 4000), st.integers(1, 70), st.integers(0, 1), st.integers(0, 3))
 def test_counted_combinations_are_those_of_the_steps(blocks: int, group: int, minimum: int, more: int) -> None:
-    levels = partial_states.StateLevels(max(minimum, partial_states._levels(blocks, group)) + more, group, minimum)
+    partial = max(minimum, partial_levels(blocks, group)) + more
+    levels = partial_states.StateLevels(partial, group, minimum)
     box: Box = ((0, 1),)
     steps = levels.steps([(box, ())] * blocks)
     assert sum(isinstance(step, CombineStates) for step in steps) == levels.combinations(blocks)

@@ -9,7 +9,7 @@ import pytest
 
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.fused import block_iterator, recorder, region_spec, replay, space
+from einturnip.kernels.fused import block_iterator, block_layout, recorder, region_spec, replay
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
@@ -43,7 +43,7 @@ def in_steps(kernel: RegionKernel, operands: tuple[Array, ...]) -> tuple[Array, 
 
 @pytest.mark.parametrize("mask", ["", "causal", "window"])
 def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 13)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 13)
     monkeypatch.setattr(block_iterator, "_STRIP", 5)
     monkeypatch.setattr(recorder, "region_product", lambda kernel: None)  # as steps are: by BLAS
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
@@ -90,7 +90,7 @@ def test_a_mask_is_met_where_the_tile_lies() -> None:
 
 def test_rows_under_a_mask_share_their_tapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many blocks a row has, and wherever they lie, few tapes are made."""
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 15)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 15)
     made = attention(np.random.default_rng(0), 1, 1, 2048, 2048, 16, 16, "causal")
     kernel = kernel_of(made)
     out, _ = run(kernel, made.operands)
@@ -100,7 +100,7 @@ def test_rows_under_a_mask_share_their_tapes(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 14)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 14)
     monkeypatch.setattr(recorder, "region_product", lambda kernel: None)  # as steps are: by BLAS
     made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16)
     made.operands[0][0, 1, 3] = np.inf
@@ -118,7 +118,7 @@ def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPat
 def test_more_than_one_call_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_MAX_WORDS", 1)
     monkeypatch.setattr(replay, "_MAX_LISTS", 1)
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 14)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 14)
     made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16, "causal")
     np.testing.assert_allclose(run(kernel_of(made), made.operands)[0], made.expected, rtol=2e-5, atol=2e-5)
 
@@ -129,7 +129,7 @@ def test_right_sides_that_stay_packed_are_those_of_the_block(
     mask: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of blocks by one packing, blocks along the mask of other extents; then other values in their place."""
-    monkeypatch.setattr(region_spec, "PACKED_VALUE_NBYTES", nbytes)
+    monkeypatch.setattr(region_spec, "MAX_PACKED_VALUE_NBYTES", nbytes)
     rng = np.random.default_rng(0)
     made = attention(rng, 2, 2, 100, 130, 24, 40, mask)
     kernel = kernel_of(made)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from einturnip.eingraph.check_region import check_region
 from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.region import Region
-from einturnip.kernels.fused import space
+from einturnip.kernels.fused import block_layout
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.mask import LabelMask
@@ -68,7 +68,7 @@ def test_whole(case: int, nbytes: int) -> None:
     made = CASES[case](np.random.default_rng(case))
     out = np.full(made.region.shape, np.nan).astype(made.region.dtype.numpy)
     box = tuple((0, n) for n in made.region.bounds)
-    with mock.patch.object(space, "VALUE_NBYTES", nbytes):
+    with mock.patch.object(block_layout, "MAX_VALUE_NBYTES", nbytes):
         assert run(made.region, "full", [out], made.operands, box) == 0
     close(made, out)
 
@@ -78,7 +78,7 @@ def test_whole(case: int, nbytes: int) -> None:
 def test_in_tiles(data: st.DataObject) -> None:
     made = data.draw(st.sampled_from(CASES))(np.random.default_rng(data.draw(st.integers(0, 99))))
     pieces = data.draw(st.lists(st.integers(1, 4), min_size=8, max_size=8))
-    with mock.patch.object(space, "VALUE_NBYTES", data.draw(st.sampled_from([1, 64, 1 << 19]))):
+    with mock.patch.object(block_layout, "MAX_VALUE_NBYTES", data.draw(st.sampled_from([1, 64, 1 << 19]))):
         close(made, in_tiles(made, pieces, data))
 
 
@@ -117,7 +117,7 @@ def test_what_a_mask_decides() -> None:
 def test_blocks_that_a_mask_empties_are_not_computed() -> None:
     """Half of the score blocks, and the diagonal."""
     made = attention(np.random.default_rng(0), 1, 1, 64, 64, 4, 4, "causal")
-    with mock.patch.multiple(space, VALUE_NBYTES=8 * 8 * 4, STREAMED_POINTS=8):
+    with mock.patch.multiple(block_layout, MAX_VALUE_NBYTES=8 * 8 * 4, MAX_STREAMED_POINTS=8):
         kernel = compile_tile(made.region, made.region.bounds, "full")
     assert isinstance(kernel, RegionKernel)
     out = np.empty(made.region.shape, np.float32)

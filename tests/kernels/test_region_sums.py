@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.ir.evaluate import State
 from einturnip.ir.region import Region
 from einturnip.kernels import select
-from einturnip.kernels.fused import block_iterator, partial_states, recorder, region_spec, space
+from einturnip.kernels.fused import block_iterator, block_layout, partial_states, recorder, region_spec
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import Mode, compile_kernel, prepare_kernels
@@ -106,9 +106,9 @@ def test_large_states_combine_in_chunks() -> None:
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("mode", ["full", "accumulate"])
 def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
-    monkeypatch.setattr(space, "VALUE_NBYTES", 16)
-    monkeypatch.setattr(space, "STREAMED_POINTS", 2)
+    monkeypatch.setattr(partial_states, "ADDITIONS_PER_STATE", 2)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 16)
+    monkeypatch.setattr(block_layout, "MAX_STREAMED_POINTS", 2)
     select.forget()
     made = CASES[number](np.random.default_rng(number))
     region, out = made.region, np.empty(made.region.shape, made.region.dtype.numpy)
@@ -127,10 +127,10 @@ def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pyte
 @pytest.mark.parametrize("mask", ["", "causal"])
 def test_replayed_combinations_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llvmlite")
-    monkeypatch.setattr(partial_states, "_ADDITIONS_PER_STATE", 2)
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 11)
-    monkeypatch.setattr(region_spec, "PACKED_VALUE_NBYTES", 1 << 11)
-    monkeypatch.setattr(space, "STREAMED_POINTS", 16)
+    monkeypatch.setattr(partial_states, "ADDITIONS_PER_STATE", 2)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 11)
+    monkeypatch.setattr(region_spec, "MAX_PACKED_VALUE_NBYTES", 1 << 11)
+    monkeypatch.setattr(block_layout, "MAX_STREAMED_POINTS", 16)
     monkeypatch.setattr(block_iterator, "_STRIP", 5)
     monkeypatch.setattr(recorder, "region_product", lambda kernel: None)  # by BLAS, as in steps
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)

@@ -11,7 +11,7 @@ from einturnip.ir.dtypes import BOOL, F64, I64
 from einturnip.ir.scalar import LabelValue, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.fused import block_iterator, space
+from einturnip.kernels.fused import block_iterator, block_layout
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.llvm import code_cache
@@ -43,7 +43,7 @@ def close(made: Made, found: Array) -> None:
 @pytest.mark.parametrize("nbytes", [64, 1 << 19])
 @pytest.mark.parametrize("case", range(3))
 def test_whole(case: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", nbytes)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", nbytes)
     made = CASES[case](np.random.default_rng(case))
     out, bits, _ = ran(made)
     assert bits == 0
@@ -53,7 +53,7 @@ def test_whole(case: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tempered", [False, True])
 @pytest.mark.parametrize("mask", ["", "causal", "window"])
 def test_ragged_blocks(mask: str, tempered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 14)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 14)
     monkeypatch.setattr(block_iterator, "_STRIP", 7)
     made = attention(np.random.default_rng(1), 2, 2, 131, 173, 16, 24, mask, tempered=tempered)
     out, bits, kernel = ran(made)
@@ -65,7 +65,7 @@ def test_ragged_blocks(mask: str, tempered: bool, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_maximum_that_moves_and_rows_without_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", 256)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 256)
     made = attention(np.random.default_rng(0), 1, 1, 6, 48, 2, 2)
     q, k, v = made.operands
     q[...] = 1
@@ -104,7 +104,7 @@ def test_without_part_of_its_code_all_of_a_region_is_left_to_numpy() -> None:
 
 
 def test_of_many_conditions_none_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 10)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 10)
     made = attention(np.random.default_rng(0), 1, 1, 48, 48, 4, 4, "window")
     region, first = made.region, made.region.steps[1]
     row, column, join = LabelValue(2), LabelValue(3), first.einsum.join

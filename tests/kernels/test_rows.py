@@ -16,7 +16,7 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.region import Region
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
-from einturnip.kernels.fused import space
+from einturnip.kernels.fused import block_layout
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_kernel import RowsKernel
 from einturnip.kernels.llvm import code_cache
@@ -86,7 +86,7 @@ def close(region: Region, found: Array, operands: Sequence[Array]) -> None:
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numpy(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "VALUE_NBYTES", nbytes)
+    monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", nbytes)
     monkeypatch.setattr(code_cache, "_loaded", {})  # another test may have prepared the same
     region, operands = region_of(PROGRAMS[name], 13, 37)
     kernel = select.compile_tile(region, region.bounds, "full")

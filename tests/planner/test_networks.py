@@ -15,7 +15,7 @@ from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import F64
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, ScalarCall
-from einturnip.kernels.expr.space import choose_order
+from einturnip.kernels.expr.blocked_space import choose_order
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.select import compile_tile
 from einturnip.planner.lower import PlanLowering

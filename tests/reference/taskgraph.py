@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.einsum import Box
 from einturnip.ir.evaluate import State
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
-from einturnip.tiling.types import Box, index
+from einturnip.tiling.types import index
 from tests.reference.region import combine_spaces, evaluate_space, finalize_space
 
 Array = NDArray[Any]

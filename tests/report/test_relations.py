@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 import einturnip as et
 from einturnip.cli.plan import command as plan_command
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
+from einturnip.ir.einsum import Box
 from einturnip.report.dot import emit_dot
 from einturnip.report.relations import relation_json
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
-from einturnip.tiling.types import Box
 from tests.examples.harness import Example, assert_close
 from tests.examples.test_examples import PROGRAMS
 from tests.language.harness import Sentence

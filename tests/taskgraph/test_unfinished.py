@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from einturnip.core.errors import InternalError
+from einturnip.ir.einsum import Box
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.taskgraph.unfinished import _covered, unfinished
-from einturnip.tiling.types import Box
 from tests.memgraph.cases import MACHINE, decomposed, graph_of
 
 

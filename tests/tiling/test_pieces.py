@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, TensorPiece
 from einturnip.ir.dtypes import F64
+from einturnip.ir.einsum import Box
 from einturnip.taskgraph.check import tiled
 from einturnip.tiling.pieces import ConcatPieces, union_points
-from einturnip.tiling.types import Box, index
+from einturnip.tiling.types import index
 
 SHAPE = (7, 5)
 

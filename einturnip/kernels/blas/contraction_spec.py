@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from einturnip.core.units import whole_lines
 from einturnip.ir.contraction import ContractionRoles, contraction
 from einturnip.ir.dtypes import BF16, DType, promote
 from einturnip.ir.einsum import Access, Einsum, labels_read
@@ -184,7 +185,7 @@ def _sized(spec: ContractionSpec, types: tuple[DType, DType, DType]) -> Contract
         steps = itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=dtype.itemsize) if shape else ()
         by_label = label_strides(access, tuple(reversed(tuple(steps))))
         strides.append(tuple(by_label[p] for p in labels))
-        nbytes += -(-math.prod(shape) * spec.dtype.itemsize // 64) * 64
+        nbytes += whole_lines(math.prod(shape) * spec.dtype.itemsize)
     key = strides[0], strides[1], strides[2]
     bound = spec.plan(key, WORKSPACE_NBYTES)
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))

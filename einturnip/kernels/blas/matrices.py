@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from einturnip.core.units import whole_lines
 from einturnip.kernels.blas.cblas import orientation
 
 Strides = Mapping[int, int]  # elements by label
@@ -216,7 +217,7 @@ def _fit(
     while True:
         divided = [_block(labels, extents, n) for labels, n in zip(chosen, max_points, strict=True)]
         m, n, k = (math.prod(c.values()) for c in divided)
-        sizes = [-(-x * itemsize // 64) * 64 for x in (m * k, k * n, m * n, m * n)]
+        sizes = [whole_lines(x * itemsize) for x in (m * k, k * n, m * n, m * n)]
         used = [s if p else 0 for s, p in zip(sizes, (*packed, scratch), strict=True)]
         limits = (_PANEL_NBYTES, _PANEL_NBYTES, _RESULT_NBYTES, _RESULT_NBYTES)
         over = [u > limit for u, limit in zip(used, limits, strict=True)]

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from einturnip.core.units import whole_lines
 from einturnip.ir.dtypes import F32, I64
+from einturnip.kernels.expr.blocked_space import BlockedSpace
 from einturnip.kernels.expr.graph import PrimitiveGraph, PrimitiveNode
 from einturnip.kernels.expr.primitives import Operation, in_place, mask_type, operation
-from einturnip.kernels.expr.space import BlockedSpace
 
-ALIGNMENT = 64
 RegisterKind = Literal["operand", "raw", "out", "raw_out", "slot", "table", "number", "start", "size"]
 
 
@@ -91,7 +91,7 @@ class AssembledSteps:
     def _nbytes(self, register: int, space: BlockedSpace) -> int:
         r = self.registers[register]
         size = r.index if r.kind == "table" else math.prod([space.blocks[p] for p in r.labels])
-        return -(-size * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return whole_lines(size * r.dtype.itemsize)
 
 
 @dataclass(slots=True)

@@ -16,12 +16,13 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.blocked_space import BlockedSpace
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.primitives import BLOCK_LENGTH, Array, copy, first_along, flat_arg, reduction, summed
-from einturnip.kernels.expr.space import BlockedSpace
 
-# The ufuncs of the combinations of one component, and of the sums' counts.
+ADDITIONS_PER_STATE = 64  # blocks that are added to one state in sequence; more are added to partial states
+# The ufunc that folds values into a state of one component, by how two states combine.
 FOLDS: dict[str, np.ufunc] = {
     "add": np.add,
     "mul": np.multiply,
@@ -64,6 +65,18 @@ def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int
     labels, register = tuple(labels), assembler.registers[out]
     halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings(assembler.space, labels))]
     assembler.step(section, partial(summed, assembler.space.axes(labels)), (value, *halves), out)
+
+
+def partial_levels(blocks: int, group: int = ADDITIONS_PER_STATE, additions: int = ADDITIONS_PER_STATE) -> int:
+    """Return the levels of partial states that a number of blocks needs, below the state of the result.
+
+    ``group``: the number of blocks that are folded into one state of the lowest level. ``additions``: the number of
+    states of one level that are added to one state of the next.
+    """
+    levels, states = 0, blocks
+    while states > (additions if levels else group):
+        states, levels = -(-states // (additions if levels else group)), levels + 1
+    return levels
 
 
 def halvings(space: BlockedSpace, labels: Iterable[int]) -> int:

@@ -1,7 +1,14 @@
 """Kernels of fused regions: a tile is computed in blocks whose intermediate values stay in the cache.
 
-``build`` compiles a region into a ``program`` for one block. ``region_spec`` has the blocks, programs and workspace of
-a tile, by which the tile is also priced; ``region_kernel`` runs them for every block that ``block_iterator`` yields.
-``recorder`` and ``replay`` turn repeated blocks into command lists of machine code; ``row_kernel`` computes whole rows
-with one function.
+Read in this order:
+
+- ``block_layout`` chooses the blocks of a tile and lays out the workspace; ``block_iterator`` iterates over the blocks
+  that a mask does not leave idle; ``partial_states`` is the order in which they are folded into the tile's state;
+- ``program`` defines the actions of one block; ``build`` compiles a region into such a program, with ``step_einsum``,
+  ``operation_chain``, ``matrix_fold`` and ``row_function``; ``value_layout`` orders the axes of values for NumPy;
+- ``region_spec`` is the blocks, programs and workspace of a tile. The cost model counts the work of the same
+  specification;
+- ``region_kernel`` runs it, ``combine`` combines two states. ``recorder`` records the calls of a block as a command
+  list, and ``replay`` replays it for all blocks of the same shape; ``row_kernel`` computes whole rows with one
+  function.
 """

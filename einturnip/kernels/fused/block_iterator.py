@@ -1,4 +1,7 @@
-"""Iterates over the blocks of a region's tile, leaving out the parts to which a mask adds nothing."""
+"""Iterates over the blocks of a region's tile, without the parts that a mask leaves idle.
+
+A part is idle if it changes no state.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,26 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import labels_of
-from einturnip.kernels.fused.space import state_labels, tiled_labels
+from einturnip.kernels.fused.block_layout import state_labels, tiled_labels
 from einturnip.kernels.mask import ConditionValues, LabelMask
 
-Box = tuple[tuple[int, int], ...]
-"""The first index along each label, and the one after the last."""
-
-_GRAIN, _GRAINS = 16, 8  # masked ends are cut off in multiples of a grain: points of a grain, maximum grains of a block
-_STRIP, _STRIPS = 128, 4  # minimum rows of a strip, since each packs right sides again; maximum strips of a block
-_MAX_STRIP_SHARE = 0.9  # a block is cut into strips if these have at most this share of its points
-_KEPT = 256  # positions along the mask whose blocks are cached
+# The ends of a block that a mask leaves idle are cut off in grains: minimum points of a grain, maximum grains of a
+# block.
+_GRAIN, _GRAINS = 16, 8
+# Strips of a block: minimum rows, since each strip packs right sides again, and maximum number.
+_STRIP, _STRIPS = 128, 4
+_MAX_STRIP_SHARE = 0.9  # a block is cut into strips if they have at most this share of its points
+_MAX_CACHED = 256  # positions along the mask whose blocks are cached
 
 
 class BlockIterator:
     """Iterates over tiles in blocks of given extents.
 
-    A block that the mask crosses is cut into strips of rows, each without the ends that add nothing. A causal mask
-    leaves little more than half of the points.
+    A block that the border of the mask crosses is cut into strips of rows, each without its idle ends. Of a causal
+    mask, blocks cover little more than half of the points.
     """
 
     def __init__(self, region: Region, blocks: Sequence[int], mask: LabelMask) -> None:
@@ -34,7 +38,7 @@ class BlockIterator:
         self._masked_labels = sorted(mask_labels | {*region.aggregated})
         # Strips along a label that a state lacks would all fold into the same state, so these labels are not cut.
         self._cut_labels = sorted((mask_labels & tiled_labels(region) & state_labels(region)) - region.whole)
-        self._kept: dict[Box, tuple[tuple[Box, ConditionValues], ...]] = {}
+        self._cached: dict[Box, tuple[tuple[Box, ConditionValues], ...]] = {}
 
     def rows(self, tile: Box) -> Iterator[Box]:
         """Yield the blocks of the output, each over the tile's full range of the streamed labels."""
@@ -53,13 +57,13 @@ class BlockIterator:
         if not self.mask.conditions:
             return tuple(self._product(box, ends, ()))
         key = tuple([box[p] for p in self._masked_labels])
-        if key not in self._kept:
+        if key not in self._cached:
             spans = tuple(
                 [(tuple([b[p] for p in self._masked_labels]), decided) for b, decided in self._bisect(box, ends)]
             )
-            self._kept = {key: spans} if len(self._kept) >= _KEPT else {**self._kept, key: spans}
+            self._cached = {key: spans} if len(self._cached) >= _MAX_CACHED else {**self._cached, key: spans}
         found = []
-        for span, decided in self._kept[key]:
+        for span, decided in self._cached[key]:
             block = [*box]
             for p, end in zip(self._masked_labels, span, strict=True):
                 block[p] = end
@@ -101,7 +105,7 @@ class BlockIterator:
                 yield from self._bisect(box, [*ends[:divisible], part, *ends[divisible + 1 :]])
 
     def _strips(self, box: Box) -> Iterator[tuple[Box, ConditionValues]]:
-        """Yield a block that the mask crosses: as strips, if these have clearly fewer points."""
+        """Yield a block that the border of the mask crosses, as strips if they have clearly fewer points."""
         trimmed = self._trimmed(box)
         if trimmed is None:
             return
@@ -117,7 +121,7 @@ class BlockIterator:
             yield block, self.mask.evaluate(block)
 
     def _trimmed(self, box: Box) -> Box | None:
-        """Return a block without the ends along streamed labels that add nothing; None if nothing is left."""
+        """Return a block without its idle ends along streamed labels; None if it is idle."""
         if self.mask.is_idle(box):
             return None
         for p in self.region.aggregated:

@@ -32,6 +32,7 @@ from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import recorded_product
 from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fused.block_layout import WorkspaceLayout, folds_rows, out_shape, summed_at_once
 from einturnip.kernels.fused.matrix_fold import FoldMatrix
 from einturnip.kernels.fused.operation_chain import IN_PLACE, chain_of
 from einturnip.kernels.fused.program import (
@@ -58,7 +59,6 @@ from einturnip.kernels.fused.row_function import (
     last_read,
     stored_at,
 )
-from einturnip.kernels.fused.space import WorkspaceLayout, folds_rows, out_shape, summed_at_once
 from einturnip.kernels.fused.step_einsum import (
     broadcast_axes,
     folded_axis,
@@ -192,8 +192,8 @@ class BlockProgramBuilder:
 
     def value_place(self, k: int, step: RegionStep, states: bool) -> ValuePlace:
         """Return where a row function writes a step's value."""
-        tracked = states and k in self.region.carried
-        offset = self.layout.moved[k][2] if tracked and self.layout.moved[k] else self.layout.values[k]
+        running = self.layout.running[k] if states and k in self.region.carried else None
+        offset = self.layout.values[k] if running is None else running.published
         result = not states and k == len(self.region.steps) - 1
         return ValuePlace(k, out_shape(step, self.extents), step.einsum.dtype.numpy, offset, None, result)
 
@@ -331,7 +331,8 @@ class BlockProgramBuilder:
     def _fold_mean(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
         """Emit a mean whose running value other steps read, with its count."""
         region, dtype = self.region, step.einsum.dtype.numpy
-        offsets, shape = self.layout.moved[k], out_shape(step, self.extents)
+        offsets, shape = self.layout.running[k], out_shape(step, self.extents)
+        assert offsets is not None
         points = math.prod(self.extents[step.labels[p]] for p in step.einsum.aggregated)
         self.actions.append(ReloadMean(k, shape, dtype, offsets))
         self._fold(k, step, variant)
@@ -360,9 +361,10 @@ class BlockProgramBuilder:
         region, aggregation = self.region, step.einsum.aggregation
         assert aggregation is not None
         shape, dtype = out_shape(step, self.extents), aggregation.state[0]
-        offsets, wide = self.layout.moved[k], dtype.accumulator.numpy
+        offsets, wide = self.layout.running[k], dtype.accumulator.numpy
+        assert offsets is not None
         if active:
-            self.actions.append(TrackExtremum(k, shape, wide, offsets[0]))
+            self.actions.append(TrackExtremum(k, shape, wide, offsets.old))
             self._fold(k, step, variant)
         nothing = np.asarray(aggregation.identity[0]).astype(wide)
         sums = tuple(

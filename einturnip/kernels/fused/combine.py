@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.core.units import whole_lines
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
-from einturnip.kernels.fused.space import out_shape, rounded, state_ranges
+from einturnip.kernels.fused.block_layout import out_shape, state_ranges
 from einturnip.kernels.fused.step_einsum import broadcast_axes
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Mode, PreparableKernel, PythonCall
 
@@ -34,7 +35,7 @@ class _Places:
     def reserve(self, names: Sequence[str], number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         for name in names:
             self.arrays[name, number] = self.nbytes, shape, dtype
-            self.nbytes += rounded(math.prod(shape) * dtype.itemsize)
+            self.nbytes += whole_lines(math.prod(shape) * dtype.itemsize)
 
     def array(self, workspace: Array, name: str, number: int) -> Array:
         offset, shape, dtype = self.arrays[name, number]
@@ -71,7 +72,7 @@ class RegionCombiner(PreparableKernel):
             self.places.reserve(("zeros of upper", "zeros of lower"), n, shape, np.dtype(np.bool_))
         chunks = [self._chunk_nbytes(k, out_shape(region.steps[k], extents)) for k in rescaled]
         own = [kernel.workspace_nbytes for kernel in self.kernels.values()]
-        self.workspace_nbytes = self.places.nbytes + rounded(max([0, *chunks, *own]))
+        self.workspace_nbytes = self.places.nbytes + whole_lines(max([0, *chunks, *own]))
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""

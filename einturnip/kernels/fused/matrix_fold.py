@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from einturnip.core.units import whole_lines
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view
 from einturnip.kernels.fp_status import unit
 from einturnip.kernels.fused.program import BlockContext, StepRead
-from einturnip.kernels.fused.space import rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class FoldMatrix:
             out.fill(0)
         if count == 1 and not rest:
             return
-        sums = context.place(self.offset + rounded(out.nbytes), (m, count) if self.axis else (count, 1, m), out.dtype)
+        sums = context.place(
+            self.offset + whole_lines(out.nbytes), (m, count) if self.axis else (count, 1, m), out.dtype
+        )
         if self.axis:
             step = matrix.strides[1]
             np.matmul(view(matrix, 0, (m, count, terms), (matrix.strides[0], terms * step, step)), ones, out=sums)

@@ -10,6 +10,7 @@ import numpy as np
 
 from einturnip.ir.einsum import Access
 from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fused.block_layout import RunningValueOffsets
 from einturnip.kernels.protocol import HostKernel
 
 
@@ -213,33 +214,32 @@ class TrackExtremum:
 class RescaleSums:
     """Publishes a running maximum's new value, and rescales the sums that are relative to it.
 
-    Steps read 0 where there is no term yet. ``offsets``: of the saved maximum, the mask of points without a term, the
-    value that steps read, and the factors. ``sums``: step, coefficient, and the index that broadcasts the factor to its
-    state.
+    Steps read 0 where there is no term yet. ``sums``: step, coefficient, and the index that broadcasts the factor to
+    its state.
     """
 
     step: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     wide: np.dtype[Any]
-    offsets: tuple[int, ...]
+    offsets: RunningValueOffsets
     nothing: Array
     sums: tuple[tuple[int, float, tuple[Any, ...]], ...]
     moves: bool
 
     def __call__(self, context: BlockContext) -> int:
         state = context.states[self.step][0]
-        none = context.place(self.offsets[1], self.shape, np.dtype(np.bool_))
-        seen = context.place(self.offsets[2], self.shape, self.dtype)
+        none = context.place(self.offsets.empty, self.shape, np.dtype(np.bool_))
+        seen = context.place(self.offsets.published, self.shape, self.dtype)
         np.equal(state, self.nothing, out=none)
         np.copyto(seen, state)
         np.copyto(seen, 0, where=none)
         context.values[self.step] = seen
         if self.moves:  # where the old maximum was an infinity, there was no term, and the factor is exp(-inf) = 0
-            old = context.place(self.offsets[0], self.shape, self.wide)
+            old = context.place(self.offsets.old, self.shape, self.wide)
             np.subtract(old, seen, out=old)
             for step, coefficient, axes in self.sums:
-                factor = context.place(self.offsets[3], self.shape, self.wide)
+                factor = context.place(self.offsets.factor, self.shape, self.wide)
                 np.exp(old if coefficient == -1 else np.multiply(old, -coefficient, out=factor), out=factor)
                 sums = context.states[step][0]
                 np.multiply(sums, factor.transpose(axes[0])[axes[1]], out=sums)
@@ -253,11 +253,11 @@ class ReloadMean:
     step: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    offsets: tuple[int, ...]
+    offsets: RunningValueOffsets
 
     def __call__(self, context: BlockContext) -> int:
         total, count = context.states[self.step]
-        mean, n = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 4))
+        mean, n = (context.place(at, self.shape, self.dtype) for at in (self.offsets.old, self.offsets.terms))
         np.copyto(n, count, casting="unsafe")
         np.maximum(n, 1, out=mean)
         np.divide(total, mean, out=mean)
@@ -274,12 +274,13 @@ class UpdateMean:
     step: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    offsets: tuple[int, ...]
+    offsets: RunningValueOffsets
     points: Array
 
     def __call__(self, context: BlockContext) -> int:
         total, count = context.states[self.step]
-        gain, seen, n = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 2, 4))
+        at = self.offsets
+        gain, seen, n = (context.place(k, self.shape, self.dtype) for k in (at.old, at.published, at.terms))
         np.add(count, self.points, out=count)
         np.copyto(seen, count, casting="unsafe")
         np.divide(total, seen, out=seen)
@@ -297,12 +298,12 @@ class CorrectSquares:
     step: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    offsets: tuple[int, ...]
+    offsets: RunningValueOffsets
     coefficient: float
     axes: tuple[Any, ...]
 
     def __call__(self, context: BlockContext) -> int:
-        gain, own = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 3))
+        gain, own = (context.place(at, self.shape, self.dtype) for at in (self.offsets.old, self.offsets.factor))
         np.multiply(gain, self.coefficient, out=own)
         sums = context.states[self.step][0]
         np.add(sums, own.transpose(self.axes[0])[self.axes[1]], out=sums)

@@ -1,7 +1,7 @@
 """Records the kernel calls of one part of a region's block as a command list.
 
-Addresses are recorded relative to the workspace and to the block's parts of operands and results, points relative to
-the block's first. So one list serves every block of the same shape, strides and condition values.
+Addresses are recorded as offsets from the workspace or from the block's part of an operand or output, and points as
+offsets from the block's first point. So one list serves every block of the same shape, strides and condition values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def placeholder_array(number: int, like: Array, shape: Sequence[int]) -> Array:
 class CommandList:
     """Recorded calls. ``table``: each call's kind and the byte offset of its arguments in ``words``.
 
-    ``places``: the relative words; ``bases``: by relative word, the number of the memory or label it is relative to.
+    ``places``: the indices of the words that are offsets; ``bases``: by such word, the number of the memory or label
+    whose address or first point is added.
     """
 
     table: Ints
@@ -71,8 +72,9 @@ class CommandList:
 class Recorder:
     """Records a command list over ``memories`` memories, the last of which is scratch for packing.
 
-    ``starts``: first points of labels, to which points are relative. ``operands``: memories whose contents stay the
-    same during a replay. ``slots``: by step that is a product, the number of its part of the scratch.
+    ``operands``: the memories that a replay does not write. ``slots``: by step that is a product, the number of its
+    part of the scratch. ``starts``: the first point of the recorded block. ``table``, ``words``: as in ``CommandList``.
+    ``relative``: the words that are offsets, as pairs of index and base.
     """
 
     memories: int

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Box, Einsum
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
-from einturnip.kernels.fused.block_iterator import Box, extents_of
+from einturnip.kernels.fused.block_iterator import extents_of
+from einturnip.kernels.fused.block_layout import state_ranges
 from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.region_spec import RegionSpec
 from einturnip.kernels.fused.replay import RegionCommandLists
-from einturnip.kernels.fused.space import state_ranges
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel, PythonCall

@@ -1,7 +1,9 @@
 """Replays the recorded kernel calls of a region's blocks.
 
-Each part of a block is recorded once per shape, strides and condition values. One call of machine code then replays
-many blocks, so that worker threads seldom wait for the interpreter lock.
+The work on a block of the output has parts: initialise the states, fold each block along the streamed labels, compute
+the result. The calls of each part are recorded once as a command list, for each shape, strides and condition values.
+One call of machine code then replays the command lists of many blocks, so that worker threads seldom wait for the
+interpreter lock.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Box
 from einturnip.kernels.blas.contraction import drop_spurious_invalid
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view
 from einturnip.kernels.fp_status import INVALID, unit
-from einturnip.kernels.fused.block_iterator import Box, extents_of
+from einturnip.kernels.fused.block_iterator import extents_of
 from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
@@ -29,25 +32,25 @@ from einturnip.kernels.mask import ConditionValues
 from einturnip.kernels.thread_scratch import thread_scratch
 
 _GEMMS = {kind: name for (name, _), kind in command_list.KINDS.items()}
-_MAX_WORDS = 1 << 14  # of the lists replayed by one call
-_MAX_LISTS = 64  # lists that are cached
-_MAX_REPLAYS, _MAX_TILES = 2048, 16  # replays of a tile that is cached; cached tiles
+_MAX_WORDS = 1 << 14  # maximum words of the lists that one call replays
+_MAX_LISTS = 64  # maximum cached lists of a kernel
+_MAX_REPLAYS, _MAX_TILES = 2048, 16  # maximum list replays of a tile whose sequence is cached, and maximum cached tiles
 _EMPTY_LIST = CommandList(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
 _Command: TypeAlias = tuple[CommandList, Box]
 Part: TypeAlias = Literal["open", "first", "next", "finalize"]
-"""A part of an output block's work: initialise the states, fold the first block, fold any other, compute the result."""
+"""A part of the work on an output block: initialise states, fold the first or a later block, compute the result."""
 
 
 class _Replay(NamedTuple):
-    """Lists that one call replays, and the first points of their blocks."""
+    """The command lists that one call replays; ``points``: of their blocks, relative to the tile."""
 
     lists: list[CommandList]
     points: Ints
 
 
 class _Combine(NamedTuple):
-    """A combination of states between two calls; ``rows``: the block of the output."""
+    """A combination of two states between two calls; ``rows``: the output block, relative to the tile."""
 
     rows: Ints
     levels: CombineStates
@@ -58,7 +61,8 @@ def replay(lists: Sequence[CommandList], bases: Ints, workspace: Array) -> int:
 
     ``bases``: a row for each list: the addresses of its memories, then the first points of labels.
     """
-    # Copy the tables and words of all lists into one array; all replays of the same list are relocated at once.
+    # The argument of the executor is one array: its head, the tables of all lists, then the words of all lists.
+    # Occurrences of the same list are copied and relocated (``bases`` added to the relative words) together.
     lengths = [len(t.table) for t in lists]
     calls = sum(lengths)
     if not calls:
@@ -85,28 +89,35 @@ def replay(lists: Sequence[CommandList], bases: Ints, workspace: Array) -> int:
 
 
 def _run_calls(memory: Ints, workspace: Array) -> int:
-    """Run the calls, resuming after each that raised "invalid": a product's padding alone may do so."""
+    """Run the calls and return the raised flags.
+
+    The executor stops after a call that raised "invalid". If the call is a product, its padding can be the only cause,
+    which the result shows; the flag is dropped then. The run resumes, and stops no more once the flag is certain.
+    """
     executor, status, bits = code_cache.find(command_list.CommandListExecutor()), unit(), 0
     assert executor is not None
-    base, calls = memory.__array_interface__["data"][0], int(memory[1])
-    while memory[2] < calls:
+    base, calls = memory.__array_interface__["data"][0], int(memory[command_list.N_CALLS])
+    while memory[command_list.NEXT_CALL] < calls:
         status.clear()
         executor(base)
         seen = status.read()
         if seen & INVALID:
-            kind, where = memory[command_list.HEAD + 2 * (int(memory[2]) - 1) :][:2].tolist()
+            kind, where = memory[command_list.HEAD + 2 * (int(memory[command_list.NEXT_CALL]) - 1) :][:2].tolist()
             seen = (
                 drop_spurious_invalid(seen, _product_of(memory, kind, (where - base) // 8, workspace))
                 if kind in _GEMMS
                 else seen
             )
         bits |= seen
-        memory[3] = not bits & INVALID
+        memory[command_list.STOP_FLAGS] = not bits & INVALID
     return bits
 
 
 def _product_of(memory: Ints, kind: int, at: int, near: Array) -> Array:
-    """Return the matrix that a call has written."""
+    """Return the matrix that a recorded product has written; ``at``: the place of its words in ``memory``.
+
+    ``near``: an array from which addresses can be viewed.
+    """
     dtype = np.dtype(_GEMMS[kind])
     m, n, target, width = (int(memory[at + 1 + k]) for k in (3, 4, 12, 13))
     return view(
@@ -137,9 +148,11 @@ class RecordedBlocks(Protocol):
 
 
 class RegionCommandLists:
-    """Caches the command lists of a region's kernel, and runs blocks that cannot be recorded step by step.
+    """Runs a region's kernel by cached command lists; the kernel runs blocks that cannot be recorded.
 
-    ``accesses``: labels of the operands and of the outputs; None if one is read at more than a label's own point.
+    ``accesses``: the labels of each operand and output; None if an index is not a label. ``slots``: by step that is a
+    product, the number of its part of the scratch for packing. ``recorded``: command lists by part, shape and strides.
+    ``replays``: the sequence of replays of a whole tile, by the strides of its tensors.
     """
 
     def __init__(self, kernel: RecordedBlocks) -> None:
@@ -151,7 +164,6 @@ class RegionCommandLists:
         products = [k for k, step in enumerate(region.steps) if contraction(step.einsum) is not None]
         self.slots = {k: n for n, k in enumerate(products)}
         self.recorded: dict[Any, CommandList | None] = {}
-        # By the strides of a tile's tensors; points are relative to the tile's first.
         self.replays: dict[Any, list[_Replay | _Combine]] = {}
 
     def run(self, rows: Iterable[Box], context: BlockContext, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
@@ -207,7 +219,7 @@ class RegionCommandLists:
         return bits
 
     def _places(self, context: BlockContext, tile: Box, outs: tuple[Array, ...]) -> Callable[[Ints], Ints]:
-        """Return a function from the first points of blocks to the rows of bases that ``replay`` takes."""
+        """Return the function that maps the first points of blocks to the ``bases`` of ``replay``."""
         arrays, origin = (*context.operands, *outs), np.array([o for o, _ in tile], np.int64)
         steps = np.zeros((len(tile), 2 + len(arrays)), np.int64)
         for i, (array, access) in enumerate(zip(arrays, self.accesses or (), strict=False)):
@@ -222,7 +234,7 @@ class RegionCommandLists:
         return bases
 
     def _scratch(self) -> int:
-        """Return the address of this thread's scratch for packing, its cached operands invalidated."""
+        """Return the address of this thread's scratch for packing, with its packed operands marked invalid."""
         begin = thread_scratch(len(self.slots) * MAX_SCRATCH_NBYTES)
         for slot in self.slots.values():
             ctypes.memset(begin + slot * MAX_SCRATCH_NBYTES, 0, 8)
@@ -231,9 +243,9 @@ class RegionCommandLists:
     def _row(
         self, box: Box, context: BlockContext, outs: tuple[Array, ...], first: bool
     ) -> list[_Command | CombineStates] | None:
-        """Return the lists that initialise and fold a block's states, and what combines states.
+        """Return the command lists and combinations of states that fold an output block.
 
-        None if one of them cannot be recorded.
+        None if a part cannot be recorded.
         """
         found: list[_Command | CombineStates] = []
         if first or self.spec.mode == "full":
@@ -278,12 +290,13 @@ class RegionCommandLists:
     ) -> CommandList | None:
         """Return the cached or newly recorded list of a part; None if it cannot be recorded.
 
-        ``level``: of a partial state; by default the tile's.
+        ``level``: of the partial state to fold into; None for the tile's state.
         """
         if self.accesses is None:
             return None
         strides = tuple([a.strides for a in (*context.operands, *outs)])
-        # The strides of states follow from all the rows if they are in the workspace, else from the tile.
+        # A state in the workspace has the shape of the whole output block ``rows``, so its strides and the place of
+        # ``box`` in it are part of the key. The strides of other states are those of the outputs.
         within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
         inside = self.spec.mode == "full" or level not in (None, self.spec.levels.partial)
         place = tuple(within[: self.spec.region.n_out]) if inside else ()
@@ -322,7 +335,7 @@ class RegionCommandLists:
                 case _:
                     program = kernel.spec.program(extents, decided)
                     assert program is not None
-                    if part == "next":  # records the first, which places the values that are computed once
+                    if part == "next":  # a discarded recording of "first" places the values that are computed once
                         replace(recorder, table=[], words=[], relative=[]).program(program, recorded)
                     recorded.fresh = part == "first"
                     recorder.program(program, recorded)

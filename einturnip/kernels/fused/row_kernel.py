@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from einturnip.ir.region import Region
+from einturnip.kernels.fused.block_layout import lay_out
 from einturnip.kernels.fused.build import BlockProgramBuilder, Compile
 from einturnip.kernels.fused.program import BlockContext, StepRead
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_function import OpenRowFunction, RowFunctionCall
-from einturnip.kernels.fused.space import lay_out
 from einturnip.kernels.fused.step_einsum import sum_of_mean
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.mask import label_mask

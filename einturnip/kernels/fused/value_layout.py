@@ -12,7 +12,7 @@ from einturnip.ir.dtypes import F32, F64
 from einturnip.ir.einsum import Einsum, relabelled
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, rewrite
-from einturnip.kernels.fused.space import folds_rows
+from einturnip.kernels.fused.block_layout import folds_rows
 
 
 def streamed_first(region: Region, blocks: Sequence[int]) -> Region:

@@ -22,8 +22,9 @@ from einturnip.kernels.protocol import KernelCall
 # store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits. COPY: copy bytes.
 CALL, FILL4, FILL8, GEMM, STAMP, COPY = 0, 1, 2, 3, 7, 8
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
-# Words of the argument before the table.
-HEAD = 4
+# Words of the argument before the table: the table's address, the number of calls, the next call, and the flags that
+# stop the executor.
+N_CALLS, NEXT_CALL, STOP_FLAGS, HEAD = 1, 2, 3, 4
 # Words of a GEMM: their number; alpha and beta.
 GEMM_WORDS, SCALARS = 15, (7, 12)
 _FILLED = 16  # words that a fill stores at once
@@ -36,9 +37,9 @@ COPY_BYTES.argtypes, COPY_BYTES.restype = [ctypes.c_void_p, ctypes.c_void_p, cty
 class CommandListExecutor:
     """The code that runs a command list; all its instances are equal.
 
-    Its argument is an array of i64: the address of the table, the number of calls, the next call, and the flags of the
-    unit's status word (1 is "invalid") any of which stops it after the call that raised it. The table has (kind,
-    address of the arguments) for each call.
+    Its argument is an array of i64 that begins with HEAD words: the address of the table, the number of calls, the next
+    call, and flags of the floating-point unit's status word (1 is "invalid"); the executor stops after a call that
+    raised one of these flags. The table has two words for each call: its kind and the address of its arguments.
     """
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from einturnip.core.units import whole_lines
 from einturnip.kernels.llvm.ir import IrValue
 from einturnip.kernels.llvm.pack_routines import packs, place, table
 from einturnip.kernels.llvm.packed_spec import CHUNK, PackedSpec
@@ -73,7 +74,7 @@ class PackedBlocks:
         found, at = {}, 0
         for name, nbytes in sizes.items():
             found[name] = at
-            at += -(-nbytes // 64) * 64
+            at += whole_lines(nbytes)
         return {**found, "end": at}
 
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from einturnip.ir.einsum import Access
 from einturnip.kernels.expr.assemble import AssembledSteps, Assembler, PrimitiveStep, Register
+from einturnip.kernels.expr.blocked_space import BLOCK_POINTS, BlockedSpace
+from einturnip.kernels.expr.fold import ADDITIONS_PER_STATE
 from einturnip.kernels.expr.primitives import Array
-from einturnip.kernels.expr.space import BLOCK_POINTS, BlockedSpace
 from einturnip.kernels.expr.window import TileView, aligned
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.protocol import CallArguments, KernelCall, PreparableKernel
 
-BLOCKS_IN_SEQUENCE = 64  # blocks whose results are added to one partial state, where additions round
 _ALL = slice(None)
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
@@ -133,7 +133,7 @@ class _BlockedCall(KernelCall):
         self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
         self.current = [_ALL] * len(space.order)
         self.axis = {p: a for a, p in enumerate(space.order)}
-        self.origins, self.done = origins, 0  # blocks folded into the current block of the output
+        self.origins, self.done = origins, 0  # ``done``: blocks folded into the current block of the output
         n_levels = len(space.loops) + 1
         self.registers: list[Array | TileView | int] = [0] * len(kernel.steps.registers)
         self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
@@ -195,7 +195,7 @@ class _BlockedCall(KernelCall):
         if depth == space.n_out_loops:
             self.done = 0
         if depth == innermost:
-            fresh = self.done % BLOCKS_IN_SEQUENCE == 0 if kernel.steps.carries else self.first and not self.done
+            fresh = self.done % ADDITIONS_PER_STATE == 0 if kernel.steps.carries else self.first and not self.done
             self._steps(kernel.steps.sections[innermost + (1 if fresh else 2)])
             self.done += 1
             if kernel.steps.carries:
@@ -212,15 +212,15 @@ class _BlockedCall(KernelCall):
             self._steps(kernel.steps.sections[innermost + 3])
 
     def _carry(self) -> None:
-        """Add full partial states, and the last, to the state above, as digits are carried."""
+        """Add each full partial state, and the last one of the range, to the state one level above."""
         space, count, carries = self.space, self.done, self.kernel.steps.carries
         last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
         for level, (begin, join) in enumerate(carries):
-            if count % BLOCKS_IN_SEQUENCE and not last:
+            if count % ADDITIONS_PER_STATE and not last:
                 return
-            before = (count - 1) // BLOCKS_IN_SEQUENCE  # parts already added to the state above
+            before = (count - 1) // ADDITIONS_PER_STATE  # parts already added to the state above
             top = level == len(carries) - 1
-            fresh = self.first and not before if top else before % BLOCKS_IN_SEQUENCE == 0
+            fresh = self.first and not before if top else before % ADDITIONS_PER_STATE == 0
             self._steps(begin if fresh else join)
             count = before + 1
 

@@ -6,10 +6,10 @@ from functools import lru_cache, partial
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.blocked_space import cut_all
 from einturnip.kernels.expr.fold import finalized
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
-from einturnip.kernels.expr.space import cut_all
 from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
 from einturnip.kernels.numpy.join import JoinBuilder, keyed_space
 

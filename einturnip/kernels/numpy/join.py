@@ -8,10 +8,10 @@ from einturnip.ir.dtypes import BOOL, I64
 from einturnip.ir.einsum import Access, Einsum, Index, labels_read
 from einturnip.ir.scalar import Scalar, ScalarConst
 from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.blocked_space import BlockedSpace, choose_order, cut, must_gather
 from einturnip.kernels.expr.graph import PrimitiveGraph, number
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
-from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut, must_gather
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.numpy.index_check import IndexCheck
 from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad, uncuttable_axes

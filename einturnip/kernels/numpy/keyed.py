@@ -10,13 +10,14 @@ from typing import Literal
 import numpy as np
 
 from einturnip.core.errors import InternalError
+from einturnip.core.units import whole_lines
 from einturnip.ir.dtypes import BOOL, C64, F32, F64, I64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.blocked_space import BlockedSpace, choose_order, cut
 from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array, copy, reduction
-from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
 from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
 from einturnip.kernels.numpy.elementwise import compile_finalize
 from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
@@ -44,7 +45,7 @@ class FinalizedKernel(PreparableKernel):
 
     def _sizes(self) -> list[int]:
         shape, dtypes = self.state
-        return [-(-math.prod(shape) * d.itemsize // 64) * 64 for d in dtypes]
+        return [whole_lines(math.prod(shape) * d.itemsize) for d in dtypes]
 
     def prepare(self, arguments: CallArguments) -> KernelCall:
         """See HostKernel."""

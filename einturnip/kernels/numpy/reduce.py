@@ -9,18 +9,19 @@ from itertools import pairwise
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.blocked_space import BlockedSpace, cut_all
 from einturnip.kernels.expr.fold import (
     combine,
     finalized,
     fold_block,
     halvings,
     has_short_ranks,
+    partial_levels,
     value_type,
 )
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
-from einturnip.kernels.expr.space import BlockedSpace, cut_all
-from einturnip.kernels.numpy.blocked import BLOCKS_IN_SEQUENCE, BlockedKernel, BlockedSteps
+from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
 from einturnip.kernels.numpy.elementwise import store
 from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
@@ -89,17 +90,12 @@ def _folding_steps(einsum: Einsum, whole: bool) -> BlockedSteps:
 
 
 def _partial_levels(einsum: Einsum, space: BlockedSpace) -> int:
-    """Return the levels of partial states between a block's state and the result's; none for few blocks.
-
-    Each state is the sum of at most ``BLOCKS_IN_SEQUENCE`` of the states below it.
-    """
-    aggregation, found = einsum.aggregation, 0
+    """Return the levels of partial states between a block's state and the result's; 0 for few blocks."""
+    aggregation = einsum.aggregation
     assert aggregation is not None
     inner = space.loops[space.n_out_loops :]
-    count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if aggregation.rounds else 1
-    while count > BLOCKS_IN_SEQUENCE:
-        found, count = found + 1, -(-count // BLOCKS_IN_SEQUENCE)
-    return found
+    blocks = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner)
+    return partial_levels(blocks) if aggregation.rounds else 0
 
 
 def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from einturnip.devices.host import HostArena
+from einturnip.ir.einsum import Box
 from einturnip.kernels.llvm.command_list import COPY_BYTES
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Point, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
@@ -23,7 +24,6 @@ from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.layout import c_layout
 from einturnip.storage.types import slices
 from einturnip.taskgraph.types import TaskKind
-from einturnip.tiling.types import Box
 from einturnip.tuning.memory import BLOCKED_COPY_NBYTES
 
 PreparedOp: TypeAlias = Callable[[], int]

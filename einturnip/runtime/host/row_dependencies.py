@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.distinct import sorted_distinct
-from einturnip.core.units import LINE_NBYTES
+from einturnip.core.units import whole_lines
 from einturnip.memgraph.types import COMPUTE, MemGraph
 from einturnip.tuning.memory import SEPARATE_NBYTES
 
@@ -131,7 +131,7 @@ def separate_values(graph: MemGraph, is_external: Callable[[int], bool]) -> MemG
                 column[row, 1] = 0
                 continue
             if value < 0 or value not in place:
-                place[value], total = total, total + -(-nbytes // LINE_NBYTES) * LINE_NBYTES
+                place[value], total = total, total + whole_lines(nbytes)
             column[row, 1] = place[value]
     if total > SEPARATE_NBYTES:
         return graph

@@ -20,7 +20,7 @@ from einturnip.cost.working_set import splits_aggregation
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import from_numpy
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Box, Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.select import Mode, compile_kernel
@@ -28,7 +28,6 @@ from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.storage.arrays import ArraySource, array_sink, array_source
 from einturnip.storage.types import Sink, Source, slices
-from einturnip.tiling.types import Box
 from einturnip.tuning.memory import WAKE_SECONDS
 
 Window: TypeAlias = tuple[int, tuple[Any, ...]]
