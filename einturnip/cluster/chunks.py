@@ -1,4 +1,4 @@
-"""Inputs in chunks that sites hold, and outputs whose blocks stay there."""
+"""Inputs in chunks that are in the memory of sites, and outputs whose blocks stay there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from einturnip.cluster.tensors import Place, tile_of
 from einturnip.core.errors import InternalError
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.memgraph.types import FILES, Lane, OpKind
+from einturnip.memgraph.types import FILES, Lane, OpKind, output_tier
 from einturnip.planner.predict import slots
 from einturnip.sites.part import SitePart
 from einturnip.storage.chunks.chunk_grid import ChunkGrid, Index
@@ -26,10 +26,11 @@ from einturnip.tuning.memory import RECEIVE_WINDOW
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlaces:
-    """Where each site reads chunks, and what it serves to others.
+    """The chunks that each site reads, and the pieces of chunks that it serves to other sites.
 
-    ``inputs``: places of Dask arrays by site and name. ``served``: of each site, by number, the key of a chunk, a
-    window in it, and the chunk's shape and dtype. ``planned``: bytes that each site reads from others.
+    ``inputs``: for each site, the places of Dask arrays by name. ``served``: for each site, its pieces by number: the
+    key of a chunk, a region in it, and the chunk's shape and dtype. ``planned``: for each site, the bytes that it reads
+    from each other site.
     """
 
     inputs: list[dict[str, Place]]
@@ -38,7 +39,7 @@ class ChunkPlaces:
 
 
 def no_chunks(sites: int) -> ChunkPlaces:
-    """Return the places of a run none of whose inputs is in chunks that sites hold."""
+    """Return the places of a run without inputs in the memory of sites."""
     return ChunkPlaces([{} for _ in range(sites)], [{} for _ in range(sites)], [{} for _ in range(sites)])
 
 
@@ -64,7 +65,7 @@ def kept_grids(
     found = {}
     for output, (name, number) in enumerate(graph.outputs):
         if name in kept:
-            tier = FILES + len(graph.nodes) + output
+            tier = output_tier(graph, output)
             regions = [regions_of(part, tier, stored=True) for part in parts]
             grid = ChunkGrid.of_regions(graph.nodes[number].shape, [r for of_site in regions for r in of_site])
             sites = {p.chunk: site for site, rs in enumerate(regions) for r in rs for p in grid.pieces(r)}
@@ -75,7 +76,7 @@ def kept_grids(
 def extra_nbytes(
     parts: Sequence[SitePart], graph: EinGraph, sources: Mapping[str, Source], kept: Collection[str]
 ) -> tuple[int, ...]:
-    """Return the bytes that Dask arrays take in each worker: pieces on their way, and blocks."""
+    """Return the bytes that Dask arrays take in each worker: pieces in transit, and blocks of outputs."""
     tiers = [
         tier
         for name, tier in input_tiers(graph).items()
@@ -83,8 +84,7 @@ def extra_nbytes(
     ]
     reads = [part.graph.read[np.isin(part.graph.read[:, 0], tiers), 2].max(initial=0) for part in parts]
     pieces = (slots(1)[Lane.IN] + RECEIVE_WINDOW) * int(max(reads, default=0))
-    first = FILES + len(graph.nodes)
-    stores = [first + i for i, (name, _) in enumerate(graph.outputs) if name in kept]
+    stores = [output_tier(graph, i) for i, (name, _) in enumerate(graph.outputs) if name in kept]
     blocks = [int(p.graph.write[np.isin(p.graph.write[:, 0], stores), 2].sum()) for p in parts]
     return tuple(pieces + nbytes for nbytes in blocks)
 
@@ -99,9 +99,9 @@ def pieces_of(served: Mapping[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...
 
 @dataclass(frozen=True)
 class ChunkPieces(_GeneratedTensor):
-    """An input in chunks that workers hold.
+    """An input in chunks that are in the memory of workers.
 
-    ``numbers``: number and sites of each piece, by chunk and window.
+    ``numbers``: number and sites of each piece, by its chunk and its region in the chunk.
     """
 
     grid: ChunkGrid

@@ -13,27 +13,28 @@ import numpy as np
 
 from einturnip.cluster.chunks import kept_grids
 from einturnip.cluster.planning import PARTS, SitesPlan
-from einturnip.cluster.tensors import HELD, input_places, output_places, tile_of
-from einturnip.cluster.transport import Cluster, Event, SiteConnections
+from einturnip.cluster.tensors import AT_COORDINATOR, input_places, output_places, tile_of
+from einturnip.cluster.transport import Cluster, SiteConnections
 from einturnip.core import errors
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES, Lane, OpKind
 from einturnip.planner.request import Options
 from einturnip.runtime.scheduler.report import Progress
+from einturnip.sites.wires.messages import Event
 from einturnip.storage.types import Array, Region, Sink, Source, empty
 from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
 
 
 def no_scheduler() -> RunError:
-    """Return the error for a scheduler that is gone."""
+    """Return the error for a scheduler that no longer answers."""
     return RunError("the scheduler of the cluster is gone. Nothing was written. help: start it and run again")
 
 
 class ClusterRun:
     """One attempt.
 
-    ``is_repeatable``: sites that end early make what they have stored durable, and say what that is.
+    ``is_repeatable``: a site that fails first syncs the files that it has written, and reports its stored tiles.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ClusterRun:
         self.cluster, self.plan, self.sources, self.sinks = cluster, plan, sources, sinks
         graph = plan.planned.graph
         inputs, outputs = input_places(graph, sources), output_places(sinks, plan.written_by_workers(sinks))
-        self.more: dict[str, Any] = {
+        self.settings: dict[str, Any] = {
             "inputs": inputs,
             "outputs": outputs,
             "spill": options.spill,
@@ -62,13 +63,13 @@ class ClusterRun:
         self.chunks = cluster.chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
         self.kept = kept_grids(plan.parts, graph, plan.kept)
         self.arrays: dict[str, Any] = {}
-        self._begun = dict[int, str]()  # by site, the last statement that it began
+        self._begun = dict[int, str]()  # by site, the statement of the last kernel that it began
         self._over = set[int]()  # sites that have ended, or are gone
         self._stored = set[int]()  # stores whose tiles are on disk or in this process
         self._writes = _Writes()
         self._device = plan.planned.memgraph.op_devices()
         names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
-        self._held = {name for name in names if inputs.get(name) == HELD}
+        self._at_coordinator = {name for name in names if inputs.get(name) == AT_COORDINATOR}
 
     def results(
         self, progress: Callable[[Progress], None] | None, stop: threading.Event | None
@@ -81,7 +82,7 @@ class ClusterRun:
             self._keep(connections, stop)
             return found
         except WorkerLost:
-            if self.more["is_repeatable"]:
+            if self.settings["is_repeatable"]:
                 self._settle(connections)
             raise
         finally:
@@ -92,7 +93,7 @@ class ClusterRun:
     def _watch(
         self, connections: SiteConnections, progress: Callable[[Progress], None] | None, stop: threading.Event | None
     ) -> list[dict[str, Any]]:
-        """Take what the sites say until all have ended.
+        """Handle the reports of the sites until all have ended.
 
         Raises:
             EinturnipError: one has failed or is gone.
@@ -135,7 +136,7 @@ class ClusterRun:
         return [done[site] for site in range(count)]
 
     def _next(self, connections: SiteConnections) -> Event | None:
-        """Return the next thing that a site says; None if all are silent."""
+        """Return the next report of a site; None if none comes within TICK_SECONDS."""
         try:
             state, site, content = connections.events.get(timeout=TICK_SECONDS)
         except Empty:
@@ -150,7 +151,7 @@ class ClusterRun:
         return state, site, content
 
     def _settle(self, connections: SiteConnections) -> None:
-        """Stop the sites that are left, and wait until each has ended and said what it has stored."""
+        """Stop the remaining sites, and wait until each has ended and reported its stored tiles."""
         connections.say("stop")
         until = time.monotonic() + JOIN_SECONDS
         while len(self._over) < len(self.plan.parts) and self.cluster.answers() and time.monotonic() < until:
@@ -163,7 +164,7 @@ class ClusterRun:
         for number in sorted(self._stored):
             tier, region = tile_of(graph, graph[number])
             name = program.outputs[tier - FILES - len(program.nodes)][0]
-            if name in self.more["outputs"] and self.more["outputs"][name][0] in ("file", "held"):
+            if name in self.settings["outputs"] and self.settings["outputs"][name][0] in ("file", "coordinator"):
                 found.setdefault(name, []).append(region)
         return found
 
@@ -178,7 +179,7 @@ class ClusterRun:
             )
 
     def _lost(self, site: int) -> RunError:
-        """Return the error for a site that is gone; if the scheduler is, workers end because of that."""
+        """Return the error for a lost site. A lost scheduler ends its workers, so it is the error then."""
         until = time.monotonic() + SCHEDULER_LOST_SECONDS
         while time.monotonic() < until:
             if not self.cluster.answers():
@@ -196,7 +197,7 @@ class ClusterRun:
         return f"{graph.place(line)}: {graph.statement(line)}"
 
     def _failure(self, connections: SiteConnections, site: int, content: Any, done: Collection[int]) -> EinturnipError:
-        """Return the error for a site's failure; if it lost another site, that one is at fault."""
+        """Return the error for a site's failure. If it failed because it lost another site, that one is named."""
         if content.get("ending"):
             return self._lost(site)
         until, closing = time.monotonic() + LOST_SECONDS, {site, *done}
@@ -217,8 +218,7 @@ class ClusterRun:
             return WorkerLost(f"{text}.")
         if not (isinstance(kind, type) and issubclass(kind, EinturnipError)):
             return RunError(f"{text} ({content['kind']})")
-        found = RunError(text) if kind is errors.OutOfRange else kind(text)
-        return found
+        return RunError(text) if kind is errors.OutOfRange else kind(text)
 
     def _progress(self, done: int, seconds: float, statement: str) -> Progress:
         total = sum(len(part.graph) for part in self.plan.parts)
@@ -229,15 +229,16 @@ class ClusterRun:
     def _part(self, site: int) -> bytes:
         addresses = tuple(worker.address for worker in self.plan.workers)
         own = {
-            "inputs": self.more["inputs"] | self.chunks.inputs[site],
-            "outputs": self.more["outputs"] | {name: ("blocks", grid.borders) for name, (grid, _) in self.kept.items()},
+            "inputs": self.settings["inputs"] | self.chunks.inputs[site],
+            "outputs": self.settings["outputs"]
+            | {name: ("blocks", grid.borders) for name, (grid, _) in self.kept.items()},
             "served": self.chunks.served[site],
             "extra": self.plan.extra[site],
         }
-        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.more | own)))
+        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.settings | own)))
 
     def _keep(self, connections: SiteConnections, stop: threading.Event | None) -> None:
-        """Make Dask arrays of the blocks that stay on the workers."""
+        """Make Dask arrays of the output blocks that stay on the workers."""
         for name, (grid, site_of) in self.kept.items():
             node = self.plan.planned.graph.nodes[dict(self.plan.planned.graph.outputs)[name]]
             blocks = connections.blocks(name, list(grid.indices()), site_of)
@@ -249,11 +250,11 @@ class ClusterRun:
             self.arrays[name] = blocks.array(grid.extents, node.dtype.numpy)
 
     def _tile(self, number: int) -> Array:
-        """Return the tile of a held input that an op reads."""
+        """Return the tile that an op reads of an input in this process."""
         graph = self.plan.planned.memgraph
         tier, region = tile_of(graph, graph[number])
         name = self.plan.planned.graph.nodes[tier - FILES].name
-        if graph[number].kind.lane != Lane.IN or name not in self._held:
+        if graph[number].kind.lane != Lane.IN or name not in self._at_coordinator:
             raise RunError("this tile is in a file")
         source = self.sources[name]
         out = empty(region, source.dtype.numpy)
@@ -261,7 +262,7 @@ class ClusterRun:
         return out
 
     def _store(self, number: int, data: Any) -> None:
-        """Take the tile of a held output that an op stores."""
+        """Write the tile that an op stores of an output in this process."""
         graph, program = self.plan.planned.memgraph, self.plan.planned.graph
         tier, region = tile_of(graph, graph[number])
         sink = self.sinks[program.outputs[tier - FILES - len(program.nodes)][0]]
@@ -272,7 +273,7 @@ class ClusterRun:
 
 
 class _Writes:
-    """The writes of outputs in this process, none of which goes on when the run has ended."""
+    """The writes of outputs in this process; all have ended before the run ends."""
 
     def __init__(self) -> None:
         self._changed, self._count, self._ended = threading.Condition(), 0, False

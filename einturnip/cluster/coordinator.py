@@ -10,7 +10,7 @@ from typing import Any
 
 from einturnip.cluster.cluster_run import ClusterRun, no_scheduler
 from einturnip.cluster.planning import SitesPlan, plan_on
-from einturnip.cluster.site_reports import joined_events, joined_sites
+from einturnip.cluster.site_reports import joined_events, run_report
 from einturnip.cluster.transport import Cluster
 from einturnip.compiler import compile_kernels
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
@@ -100,7 +100,7 @@ class OnWorkers:
             sink.commit()
         self.arrays.update(run.arrays)
         bound = run_lower_bound(planned, sources, sinks) if is_whole else {}
-        return joined_sites(run.plan, results, events, bound, seconds, run.more["bounded"], run.chunks)
+        return run_report(run.plan, results, events, bound, seconds, run.settings["bounded"], run.chunks)
 
     def _planned_anew(
         self,

@@ -22,10 +22,10 @@ from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire,
 from einturnip.sites.wires.dask_chunks import PeerChunks, scheduler_answers
 from einturnip.sites.wires.dask_cluster import (
     WorkerConnections,
-    close_mail,
+    close_inbox,
     is_ending,
     known_workers,
-    open_mail,
+    open_inbox,
     require_processes,
     run_on_workers,
     this_worker,
@@ -84,13 +84,13 @@ class DaskCluster:
     ) -> WorkerConnections:
         """See Cluster."""
         run, token = secrets.token_hex(8), secrets.token_hex(16)
-        run_on_workers(self.client, sites, open_mail, run, token)
+        run_on_workers(self.client, sites, open_inbox, run, token)
 
         def ended() -> None:
             if self.answers():
                 with suppress(EinturnipError, OSError):
                     known = known_workers(self.client)
-                    run_on_workers(self.client, [site for site in sites if site in known], close_mail, run)
+                    run_on_workers(self.client, [site for site in sites if site in known], close_inbox, run)
 
         connections = WorkerConnections(self.client, run, token, sites, parts, tile, store, site_of, ended)
         try:
@@ -136,7 +136,7 @@ class WorkerEnd(CoordinatorConnection):
         self._messages: RunInbox = WorkerInboxes.of(worker).runs[run]
         self._chunks = PeerChunks(worker, self._place, self._messages)
 
-    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+    def connect_sites(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
         """See SiteEnd."""
         self._place = replace(self._place, sites=sites)
         self._chunks = PeerChunks(self._worker, self._place, self._messages)

@@ -15,11 +15,12 @@ import numpy as np
 
 from einturnip.cluster.chunks import ChunkPlaces, no_chunks
 from einturnip.cluster.mpi_rank import JobRank, Message, serve, this_rank
-from einturnip.cluster.transport import Blocks, Event
+from einturnip.cluster.transport import Blocks
 from einturnip.cluster.workers import Worker, accepted
 from einturnip.core.errors import DeviceError, InternalError
 from einturnip.eingraph.types import EinGraph
 from einturnip.sites.part import SitePart
+from einturnip.sites.wires.messages import Event
 from einturnip.sites.wires.mpi import Control, Tag, contiguous
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.types import Array, Source
@@ -88,11 +89,11 @@ class RankConnections:
 
     def _said(self, site: int, message: Message) -> None:
         state = message.pop("state")
-        if state in ("done", "quiet"):
+        if state in ("done", "settled"):
             with self._changed:
                 self._settled.add(site)
                 self._changed.notify_all()
-        if state != "quiet":
+        if state != "settled":
             self.events.put((state, site, message))
 
     def _serve(self) -> None:

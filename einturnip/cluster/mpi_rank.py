@@ -106,7 +106,7 @@ def serve_rank() -> bool:
 
 def serve(rank: JobRank) -> None:
     """Take part in runs as a site until rank 0 ends the job."""
-    content = describe() | {"threads": 1, "limit": 0, "kind": "", "plans": rank.port.rank == 0}
+    content = describe() | {"threads": 1, "limit": 0, "kind": "", "is_coordinator": rank.port.rank == 0}
     rank.say(0, {"state": "here", **content})
     while (message := rank.orders.get())["do"] != "end":
         if message["do"] == "part":
@@ -171,7 +171,7 @@ class RankEnd:
 
         self._asked(ask)
 
-    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+    def connect_sites(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
         """Do nothing: ranks know each other, and hold no chunks of arrays."""
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> MpiWire:
@@ -199,7 +199,7 @@ class RankEnd:
         """See SiteEnd."""
         if self._wire is not None:
             self._wire.settle()
-        self._rank.say(0, {"state": "quiet"})
+        self._rank.say(0, {"state": "settled"})
         while (message := self._rank.orders.get())["do"] != "close":
             if message["do"] == "end":  # another rank does not answer, and all will be ended
                 self._rank.orders.put(message)

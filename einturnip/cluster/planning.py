@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from einturnip.cluster.chunks import extra_nbytes
-from einturnip.cluster.tensors import HeldTensor, planned_sources
+from einturnip.cluster.tensors import CoordinatorTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.resident import resident_nbytes, trim_heap
@@ -66,8 +66,8 @@ _SITES = _Sites()
 class SitesPlan:
     """A plan for workers.
 
-    ``memory``: bytes that each worker's process may take. ``parts``: of each worker. ``kept``: outputs whose blocks
-    stay on the workers; ``extra``: bytes that Dask arrays take in each worker.
+    ``memory``: limit of each worker's process in bytes. ``parts``: the part of each worker. ``kept``: outputs whose
+    blocks stay on the workers; ``extra``: bytes that Dask arrays take in each worker.
     """
 
     planned: PlannedProgram
@@ -79,9 +79,9 @@ class SitesPlan:
 
     @cached_property
     def output_chunks(self) -> dict[str, tuple[int, ...]]:
-        """By output, the chunk shape of its file with which one worker alone writes each chunk.
+        """Chunk shapes of outputs by name, chosen so that one worker alone writes each chunk.
 
-        () if the file is contiguous; an output without such chunks is left out.
+        () if the file is contiguous. Outputs for which no such chunks exist are left out.
         """
         graph, targets, found = self.planned.graph, self.planned.targets, dict[str, tuple[int, ...]]()
         for output, (name, number) in enumerate(graph.outputs):
@@ -93,7 +93,7 @@ class SitesPlan:
         return found
 
     def written_by_workers(self, sinks: Mapping[str, Sink]) -> set[str]:
-        """Return the outputs whose files, as they were opened, workers can write: one alone writes each chunk."""
+        """Return the outputs that workers can write: one worker alone writes each chunk of the open file."""
         found, graph = set[str](), self.planned.memgraph
         for output, (name, _) in enumerate(self.planned.graph.outputs):
             chunks = chunks_of(sinks[name]) if name in sinks else ()
@@ -132,13 +132,13 @@ def plan_on(
     search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept, finished)
     memory = options.memory or default_memory(workers)
     if options.arena is not None:
-        return search.at(options.arena, memory).plan
+        return search.plan_in(options.arena, memory).plan
     arena = memory - search.fixed
     for _ in range(SITE_ROUNDS):
         if arena <= 0:
             break
         try:
-            found = search.at(arena, memory)
+            found = search.plan_in(arena, memory)
         except CapacityError:
             break
         if found.needed <= memory:
@@ -147,10 +147,10 @@ def plan_on(
             break
         # Tiles, and with them the receive window and the size of a plan, grow with the arena.
         arena = int(SITE_SHRINK * arena * (memory - search.fixed) / (found.needed - search.fixed))
-    least = search.least(memory)
-    if least.needed <= memory:
-        return least.plan
-    raise least.refusal()
+    smallest = search.smallest(memory)
+    if smallest.needed <= memory:
+        return smallest.plan
+    raise smallest.refusal()
 
 
 class _Found(NamedTuple):
@@ -177,7 +177,7 @@ class _Found(NamedTuple):
 class _Search:
     """Plans of one program in arenas of any size.
 
-    ``fixed``: bytes of the fullest worker next to its arena, for the smallest plan.
+    ``fixed``: bytes of the fullest worker outside its arena, without a plan.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _Search:
         self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
         self.fixed += SITE_NBYTES + library_nbytes(source.name for source in self.sources.values())
 
-    def at(self, arena: int, memory: int) -> _Found:
+    def plan_in(self, arena: int, memory: int) -> _Found:
         """Return the plan in an arena.
 
         Raises:
@@ -209,16 +209,16 @@ class _Search:
         ranks = policy(options.policy)(planned.memgraph)
         parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))
         chunks = extra_nbytes(parts, planned.graph, self.sources, self.kept)
-        extra = tuple(n + w.plans * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
+        extra = tuple(n + w.is_coordinator * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
         each = zip(self.workers, parts, extra, strict=True)
         needs = [required_nbytes(_resident_nbytes(w), p, self.sources) + nbytes for w, p, nbytes in each]
         plan = SitesPlan(planned, self.workers, memory, parts, self.kept, extra)
         return _Found(plan, max(needs), needs.index(max(needs)))
 
-    def least(self, memory: int) -> _Found:
-        """Return the plan that needs the least memory, of plans in ever smaller arenas.
+    def smallest(self, memory: int) -> _Found:
+        """Return the plan that needs the smallest memory, of plans in smaller and smaller arenas.
 
-        Once its tables take more than the arena, they grow by more than the arena shrinks.
+        The tables of a plan grow as its arena shrinks. Once they take more than the arena, the sum grows too.
 
         Raises:
             CapacityError: no plan was found, in an arena of any size.
@@ -228,7 +228,7 @@ class _Search:
         refused: CapacityError | None = None
         for _ in range(SITE_ROUNDS):
             try:
-                found = self.at(arena, memory)
+                found = self.plan_in(arena, memory)
             except CapacityError as error:
                 if error.needed <= arena:
                     raise
@@ -246,8 +246,8 @@ class _Search:
 
 
 def _resident_nbytes(worker: Worker) -> int:
-    """Return the bytes of a worker before its part arrives; of this process, with the whole plan."""
-    if not worker.plans:
+    """Return the bytes of a worker before its part arrives; of the coordinator, those with the whole plan."""
+    if not worker.is_coordinator:
         return worker.resident
     trim_heap()
     return resident_nbytes()
@@ -261,21 +261,21 @@ def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]
     size = size_of(part.graph.taskgraph, ops=len(part.graph))
     other = overhead_nbytes(resident, THREADS, size) + SITE_NBYTES
     other += library_nbytes(source.name for source in sources.values())
-    return other + window_nbytes(part, sources) + part.graph.peak_nbytes
+    return other + in_transit_nbytes(part, sources) + part.graph.peak_nbytes
 
 
 def served_nbytes(parts: Sequence[SitePart]) -> int:
-    """Return the bytes that a coordinator takes for tiles of sites: one at a time, and its message."""
+    """Return the bytes that the coordinator needs to serve tiles: one tile at a time, and its message."""
     tables = [table for part in parts for table in (part.graph.read, part.graph.write)]
     return 2 * max(int(table[table[:, 0] >= FILES, 2].max(initial=0)) for table in tables)
 
 
-def window_nbytes(part: SitePart, sources: Mapping[str, Source]) -> int:
+def in_transit_nbytes(part: SitePart, sources: Mapping[str, Source]) -> int:
     """Return the bytes of values that are between a worker's arena and the network."""
-    received, held = RECEIVE_WINDOW * part.largest_nbytes(Role.RECEIVE), 0
-    # A tile leaves from its place in the arena, without a copy, unless it is a part of a view.
+    received, fetched = RECEIVE_WINDOW * part.largest_nbytes(Role.RECEIVE), 0
+    # A tile is sent from its place in the arena, without a copy, unless it is a part of a view.
     views = bool((part.graph.taskgraph.value_kind == ValueKind.VIEW).any())
     sent = RECEIVE_WINDOW * part.largest_nbytes(Role.SEND) if views else 0
-    if any(isinstance(source, HeldTensor) for source in sources.values()):
-        held = int(part.graph.read[part.graph.read[:, 0] >= FILES, 2].max(initial=0))
-    return received + slots(THREADS)[Lane.IN] * held + sent
+    if any(isinstance(source, CoordinatorTensor) for source in sources.values()):
+        fetched = int(part.graph.read[part.graph.read[:, 0] >= FILES, 2].max(initial=0))
+    return received + slots(THREADS)[Lane.IN] * fetched + sent

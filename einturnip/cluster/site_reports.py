@@ -1,4 +1,4 @@
-"""The report of a run on workers, from what each of them measured."""
+"""The report of a run on workers, made from the measurements of each worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from einturnip.storage.types import Sink, Source
 def joined_events(
     plan: SitesPlan, results: list[dict[str, Any]], sources: Mapping[str, Source], sinks: Mapping[str, Sink]
 ) -> NumericEvents:
-    """Return the numeric events of all sites, and add their summaries of outputs."""
+    """Return the numeric events of all sites; adds their summaries of outputs to the sinks."""
     graph = plan.planned.graph
     read = from_sources([sources[n.name] if isinstance(n, InputNode) else None for n in graph.nodes])
     events = NumericEvents(plan.planned.memgraph)
@@ -41,7 +41,7 @@ def joined_events(
     return events.locate(read)
 
 
-def joined_sites(
+def run_report(
     plan: SitesPlan,
     results: list[dict[str, Any]],
     events: NumericEvents,

@@ -12,13 +12,12 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from einturnip.cluster.chunks import BlockSink, ChunkPieces, pieces_of
-from einturnip.cluster.planning import PARTS, THREADS, window_nbytes
+from einturnip.cluster.chunks import BlockSink, ChunkPieces, input_tiers, pieces_of
+from einturnip.cluster.planning import PARTS, THREADS, in_transit_nbytes
 from einturnip.cluster.tensors import (
-    HeldSink,
-    HeldTensor,
+    CoordinatorSink,
+    CoordinatorTensor,
     Place,
-    input_tier,
     open_place,
     open_sink_place,
     tile_numbers,
@@ -32,7 +31,7 @@ from einturnip.core.units import MIB, format_size
 from einturnip.devices.host import blas_threads
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import InputNode
-from einturnip.memgraph.types import OpKind
+from einturnip.memgraph.types import OpKind, output_tier
 from einturnip.planner.budget import excess_nbytes
 from einturnip.planner.predict import slots
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, has_room
@@ -71,7 +70,7 @@ def take_part(end: SiteEnd) -> dict[tuple[str, Index], Array]:
         end.say("done", result=b"".join(PARTS.to_bytes(result)))
         return blocks
     except BaseException as error:
-        if site is not None and site.more["is_repeatable"]:
+        if site is not None and site.settings["is_repeatable"]:
             site.close()  # the next attempt is planned for the memory that is free then
         try:
             _report_failure(end, error, () if site is None else site.stored)
@@ -109,22 +108,24 @@ def _ascii(text: str) -> str:
 
 
 class _Site:
+    """One site in one run: its part, the open files and the resources, which ``close`` frees."""
+
     def __init__(self, end: SiteEnd) -> None:
         self.end = end
         self.part: SitePart
         data = bytes(end.message()["data"])  # a copy, whose arrays are aligned
-        self.part, self.memory, addresses, self.more = PARTS.from_bytes(data)
+        self.part, self.memory, addresses, self.settings = PARTS.from_bytes(data)
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
         self.open: list[Source | Sink | RunResources] = []
-        self.stored: tuple[int, ...] = ()  # if the run fails and may be repeated: the stores whose tiles are durable
-        end.meet(addresses, pieces_of(self.more["served"]))
+        self.stored: tuple[int, ...] = ()  # of a failed run that may be repeated: the stores whose tiles are durable
+        end.connect_sites(addresses, pieces_of(self.settings["served"]))
 
     def run(self) -> tuple[dict[str, Any], dict[tuple[str, Index], Array]]:
         """Run the part; return its measurements, and the blocks of outputs that stay here."""
-        graph, more = self.part.graph, self.more
+        graph, settings = self.part.graph, self.settings
         sources, sinks = self._sources(), self._sinks()
-        host = RunResources(graph, slots(THREADS), policy("fixed"), more["spill"], more["spill_limit"])
+        host = RunResources(graph, slots(THREADS), policy("fixed"), settings["spill"], settings["spill_limit"])
         self.open.append(host)
         self._compile()
         self._require_memory(sources)
@@ -149,10 +150,10 @@ class _Site:
                 trace = run_part(executor, schedule, engine, self._tick(schedule), self.end.stopped)
         except EinturnipError:
             with suppress(StoreError):
-                for sink in sinks.values() if more["is_repeatable"] else ():
+                for sink in sinks.values() if settings["is_repeatable"] else ():
                     sink.commit()
-                left = [op for op in engine.left if graph.kind[op] == OpKind.STORE]
-                self.stored = tuple([int(self.part.number[op]) for op in left])
+                stores = [op for op in engine.written if graph.kind[op] == OpKind.STORE]
+                self.stored = tuple([int(self.part.number[op]) for op in stores])
             raise
         require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
@@ -168,14 +169,14 @@ class _Site:
             self.open.pop().close()
 
     def _sources(self) -> dict[str, Source]:
-        tiles, found = tile_numbers(self.part), dict[str, Source]()
+        tiles, tiers, found = tile_numbers(self.part), input_tiers(self.graph), dict[str, Source]()
         for node in self.graph.nodes:
             if isinstance(node, InputNode):
-                place = self.more["inputs"][node.name]
+                place = self.settings["inputs"][node.name]
                 source = found[node.name] = self._source(place, node)
                 self.open.append(source)
-                if isinstance(source, HeldTensor):
-                    source.connected(self.end.get, tiles.get(input_tier(self.graph, node.name), {}))
+                if isinstance(source, CoordinatorTensor):
+                    source.connected(self.end.get, tiles.get(tiers[node.name], {}))
         return found
 
     def _source(self, place: Place, node: InputNode) -> Source:
@@ -191,17 +192,16 @@ class _Site:
 
     def _sinks(self) -> dict[str, Sink]:
         tiles, found = tile_numbers(self.part), dict[str, Sink]()
-        first = 2 + len(self.graph.nodes)
         for output, (name, number) in enumerate(self.graph.outputs):
             node = self.graph.nodes[number]
-            place = self.more["outputs"][name]
+            place = self.settings["outputs"][name]
             if place[0] == "blocks":
                 found[name] = BlockSink(name, node.shape, node.dtype, ChunkGrid(place[1]))
                 continue
             sink = open_sink_place(place, name, node.shape, node.dtype)
             self.open.append(sink)
-            if isinstance(sink, HeldSink):
-                sink.connected(self.end.get, tiles.get(first + output, {}))
+            if isinstance(sink, CoordinatorSink):
+                sink.connected(self.end.get, tiles.get(output_tier(self.graph, output), {}))
                 object.__setattr__(sink, "offered", self.offered)
                 object.__setattr__(sink, "offer", self.end.offer)
             found[name] = sink
@@ -209,16 +209,16 @@ class _Site:
 
     def _compile(self) -> None:
         tasks, machine = self.part.graph.taskgraph, replace(machine_here(THREADS), compiled=True)
-        if self.more["reproducible"] and self.more["compiled"]:
+        if self.settings["reproducible"] and self.settings["compiled"]:
             compile_all(tasks)
-        elif self.more["compiled"] and has_room(self.memory, resident_nbytes()):
+        elif self.settings["compiled"] and has_room(self.memory, resident_nbytes()):
             compile_ahead(tasks, machine)
 
     def _require_memory(self, sources: Mapping[str, Source]) -> None:
-        trim_heap()  # of what earlier runs and other tasks have left
-        excess = excess_nbytes(self.part.graph, self.memory, THREADS) + window_nbytes(self.part, sources)
-        excess += self.more["extra"]
-        if self.more["bounded"] and excess > 0:
+        trim_heap()  # earlier runs and other tasks leave free memory on the heap
+        excess = excess_nbytes(self.part.graph, self.memory, THREADS) + in_transit_nbytes(self.part, sources)
+        excess += self.settings["extra"]
+        if self.settings["bounded"] and excess > 0:
             raise CapacityError(
                 f"its part does not fit in {format_size(self.memory)}; it needs "
                 f"{format_size(-(-(self.memory + excess) // MIB) * MIB)}"
@@ -231,7 +231,7 @@ class _Site:
             nonlocal shown
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
-                task = int(self.part.graph.task[schedule.begun]) if schedule.begun >= 0 else -1
+                task = int(self.part.graph.task[schedule.last_kernel]) if schedule.last_kernel >= 0 else -1
                 node = int(tasks.node[task]) if task >= 0 else -1
                 self.end.say("progress", ops=len(trace.order), seconds=trace.seconds, node=node)
 

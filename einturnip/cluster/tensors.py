@@ -1,4 +1,4 @@
-"""Inputs and outputs of a run on workers: shared files, and tiles that the coordinator holds."""
+"""Inputs and outputs of a run on workers: shared files, and arrays in the coordinator's memory."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ from einturnip.storage.url import is_url
 Place = tuple[Any, ...]
 """Where a worker finds a tensor: plain values, the first of which names the kind."""
 
-HELD: Place = ("held",)
+AT_COORDINATOR: Place = ("coordinator",)
+"""In the coordinator's memory: workers fetch and offer its tiles."""
 
 
-class HeldTensor(_GeneratedTensor):
-    """A tensor that the coordinator holds, as the planner sees it, and as workers read it.
+class CoordinatorTensor(_GeneratedTensor):
+    """A tensor in the coordinator's memory, as the planner and the workers see it.
 
-    ``fetch``: returns the bytes of the tile with a number. ``numbers``: by region, the number of an op that moves it.
+    ``fetch``: returns the bytes of a tile, by the number of an op of the whole plan that moves it. ``numbers``: this
+    number by region.
     """
 
     fetch: Callable[[int], Any] | None = None
     numbers: Mapping[Region, int] = {}
 
-    def connected(self, fetch: Callable[[int], Any], numbers: Mapping[Region, int]) -> HeldTensor:
-        """Return the tensor with the tiles that it can be asked for."""
+    def connected(self, fetch: Callable[[int], Any], numbers: Mapping[Region, int]) -> CoordinatorTensor:
+        """Set how tiles are fetched, and return the tensor."""
         object.__setattr__(self, "fetch", fetch)
         object.__setattr__(self, "numbers", numbers)
         return self
@@ -54,8 +56,8 @@ class HeldTensor(_GeneratedTensor):
         return int(data.nbytes)
 
 
-class HeldSink(HeldTensor):
-    """An output that the coordinator holds. ``offered``: by number, the tiles that it may fetch now."""
+class CoordinatorSink(CoordinatorTensor):
+    """An output in the coordinator's memory. ``offered``: by number, the tiles that it may fetch now."""
 
     offered: dict[int, Array]
     offer: Callable[[int], None]
@@ -83,17 +85,19 @@ class _SliceOfFile(SliceSource):
 
 
 def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
-    """Return the sources as the planner shall see them: arrays of this process are no memory of a worker."""
-    return {name: HeldTensor(name, s.shape, s.dtype) if _is_held(s) else s for name, s in sources.items()}
+    """Return the sources for planning: arrays of this process are not in the memory of a worker."""
+    return {
+        name: CoordinatorTensor(name, s.shape, s.dtype) if _is_at_coordinator(s) else s for name, s in sources.items()
+    }
 
 
-def _is_held(source: Source) -> bool:
+def _is_at_coordinator(source: Source) -> bool:
     if isinstance(source, RandomSource):
         return False
     if isinstance(source, DaskSource):
         return source.place is None
     if isinstance(source, SliceSource):
-        return _is_held(source.of)
+        return _is_at_coordinator(source.of)
     path = source.name.partition("::")[0]
     return isinstance(source, ArraySource) or not (is_url(path) or os.path.exists(path))
 
@@ -104,8 +108,8 @@ def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Pl
     for node in graph.nodes:
         if isinstance(node, InputNode):
             source = sources[node.name]
-            if _is_held(source):
-                found[node.name] = HELD
+            if _is_at_coordinator(source):
+                found[node.name] = AT_COORDINATOR
             elif not isinstance(source, DaskSource):  # see chunk_places
                 found[node.name] = _place(source, node.name)
     return found
@@ -161,14 +165,14 @@ def open_place(place: Place, name: str, shape: tuple[int, ...], dtype: DType) ->
             if (source.shape, source.dtype) != (shape, dtype):
                 raise BindError(f"input {name}: its {path} has another shape or dtype than here. {help_text}")
             return source
-    return HeldTensor(name, shape, dtype)
+    return CoordinatorTensor(name, shape, dtype)
 
 
 def output_places(sinks: Mapping[str, Sink], written: Container[str]) -> dict[str, Place]:
     """Return the place of each output; of a file, the one that this process will publish.
 
-    ``written``: the outputs that workers may write; the coordinator alone writes others, because two workers have parts
-    of one chunk.
+    ``written``: the outputs whose files workers may write. Other files have chunks that two workers would write to, so
+    the coordinator alone writes them.
     """
     found: dict[str, Place] = {}
     for name, sink in sinks.items():
@@ -176,7 +180,7 @@ def output_places(sinks: Mapping[str, Sink], written: Container[str]) -> dict[st
         if shared is not None and name in written:
             found[name] = ("file", *shared)
         else:
-            found[name] = ("summary",) if isinstance(sink, SummarySink) else HELD
+            found[name] = ("summary",) if isinstance(sink, SummarySink) else AT_COORDINATOR
     return found
 
 
@@ -187,11 +191,11 @@ def open_sink_place(place: Place, name: str, shape: tuple[int, ...], dtype: DTyp
             return attach((path, hidden, key, begin, chunks), name, shape, dtype)
         case ("summary",):
             return SummarySink(name, shape, dtype)
-    return HeldSink(name, shape, dtype)
+    return CoordinatorSink(name, shape, dtype)
 
 
 def tile_numbers(part: SitePart) -> dict[int, dict[Region, int]]:
-    """Return the number of an op for each tile that is moved from or to a file or array, by its tier."""
+    """Return by tier and region the number of an op that moves this tile from or to a file or array."""
     graph, found = part.graph, dict[int, dict[Region, int]]()
     for i in np.flatnonzero(np.isin(graph.kind, (OpKind.LOAD, OpKind.RELOAD, OpKind.STORE))).tolist():
         tier, region = tile_of(graph, graph[i])
@@ -204,8 +208,3 @@ def tile_of(graph: MemGraph, op: Op) -> tuple[int, Region]:
     """Return the tier outside the arena that a transfer reads or writes, and the region there."""
     far = op.writes[0] if op.kind.lane == Lane.OUT else op.reads[0]
     return far.tier, graph.taskgraph.get_value(graph.unversioned(far.value)).box
-
-
-def input_tier(graph: EinGraph, name: str) -> int:
-    """Return the tier of an input in a memory graph."""
-    return FILES + next(i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name == name)

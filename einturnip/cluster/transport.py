@@ -1,4 +1,14 @@
-"""Protocols of the engine that connects the processes of a run: Dask, or MPI."""
+"""Protocols of the engine that connects the processes of a run: Dask or MPI.
+
+The messages of a run, between the coordinator and each site:
+
+1. The coordinator sends the site its part (``Cluster.begin``); the site is ``joined``.
+2. The site opens files, compiles kernels, checks its memory, and says ``ready``.
+3. When all sites are ready, the coordinator says ``go``.
+4. The site says ``progress`` from time to time, and ``done`` or ``failed`` at the end.
+5. The coordinator says ``stop`` when all are done or one has failed or is lost. Over MPI each site then waits for its
+   transfers (``SiteEnd.settle``) and says ``settled``, and the coordinator says ``close``.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +23,9 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.process_run import FetchingWire
-from einturnip.sites.wires.messages import Report
+from einturnip.sites.wires.messages import Event, Report
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.types import Array, Source
-
-Event = tuple[str, int, dict[str, Any]]
-"""(state, site, content): what a site says, or ``lost``."""
 
 
 class Blocks(Protocol):
@@ -38,7 +45,7 @@ class Blocks(Protocol):
 
 
 class SiteConnections(Protocol):
-    """The coordinator's connections to the sites of one run. ``events``: what the sites say."""
+    """The coordinator's connections to the sites of one run. ``events``: the reports of the sites."""
 
     events: SimpleQueue[Event]
 
@@ -60,9 +67,9 @@ class SiteConnections(Protocol):
 
 
 class Cluster(Protocol):
-    """The processes that run a plan, as the process that plans sees them.
+    """The processes that run a plan, as the coordinator sees them.
 
-    ``plans_within_memory``: whether the planning process is one of them, so that their memory bounds it too.
+    ``plans_within_memory``: the coordinator is one of them, so that their memory limit bounds planning too.
     """
 
     plans_within_memory: bool
@@ -76,7 +83,7 @@ class Cluster(Protocol):
         ...
 
     def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
-        """Decide how the processes read inputs that are in chunks.
+        """Decide how the processes read inputs in chunks (Dask arrays).
 
         Raises:
             CapacityError, RunError: they cannot.
@@ -110,7 +117,7 @@ class Cluster(Protocol):
         ...
 
     def answers(self) -> bool:
-        """Return whether what connects the processes is there."""
+        """Return whether the scheduler still answers; always True over MPI."""
         ...
 
 
@@ -137,15 +144,15 @@ class SiteEnd(Protocol):
         ...
 
     def get(self, number: int) -> Any:
-        """Return the bytes of a tile that the coordinator holds."""
+        """Return the bytes of a tile in the coordinator's memory."""
         ...
 
     def offer(self, number: int) -> None:
         """Let the coordinator fetch a tile, and wait until it has it."""
         ...
 
-    def meet(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
-        """Take the addresses of all sites, and the pieces of chunks that others read here."""
+    def connect_sites(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
+        """Set the addresses of all sites, and the pieces of chunks that other sites read here."""
         ...
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> SiteWire:
@@ -153,7 +160,10 @@ class SiteEnd(Protocol):
         ...
 
     def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
-        """Deliver messages of other sites from now on, and serve values. ``numbered``: ops by their number."""
+        """Deliver messages of other sites from now on, and serve values.
+
+        ``numbered``: the ops of this part by their number in the whole plan.
+        """
         ...
 
     def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
@@ -165,7 +175,7 @@ class SiteEnd(Protocol):
         ...
 
     def is_ending(self) -> bool:
-        """Return whether this process is ending, for example because what connects the processes is gone."""
+        """Return whether this process is ending, for example because its scheduler no longer answers."""
         ...
 
     def settle(self) -> None:

@@ -20,8 +20,8 @@ from einturnip.core.errors import DeviceError
 class Worker:
     """A worker that takes part in runs.
 
-    ``resident``: its bytes before a run; ``available``: free bytes of its host. ``kind``: what messages call it, in
-    addition to its address. ``plans``: whether it is this process, which makes and keeps the whole plan.
+    ``resident``: its bytes before a run; ``available``: free bytes of its host. ``kind``: a word before its address in
+    messages. ``is_coordinator``: it is this process, which makes and keeps the whole plan.
     """
 
     address: str
@@ -30,7 +30,7 @@ class Worker:
     resident: int
     available: int
     kind: str = "worker"
-    plans: bool = False
+    is_coordinator: bool = False
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ def accepted(reports: dict[str, dict[str, Any]]) -> tuple[Worker, ...]:
                 f"{where} has a memory limit of its own, at which Dask stops it. "
                 "help: start it with --memory-limit 0; einturnip's --memory bounds it"
             )
-    fields = ("host", "pid", "resident", "available", "kind", "plans")
+    fields = ("host", "pid", "resident", "available", "kind", "is_coordinator")
     return tuple(Worker(address, **{f: r[f] for f in fields if f in r}) for address, r in reports.items())
 
 

@@ -19,8 +19,8 @@ from einturnip.tuning.memory import RECEIVE_WINDOW
 class LocalSites:
     """The runs of all sites of a graph; implements ``Schedule`` (see ``state_machine``).
 
-    Each site decides on its own what it runs next, and hears of the others through its wire only. ``slots``: ops that
-    each lane of one site runs at once.
+    Each site decides on its own what it runs next, and learns about the others only through its wire. ``slots``: the
+    number of ops that each lane of one site runs at once.
     """
 
     def __init__(self, graph: MemGraph, ranks: Ranks, slots: Mapping[Lane, int]) -> None:

@@ -22,7 +22,7 @@ def one_writer_chunks(
 ) -> tuple[int, ...] | None:
     """Return the chunk shape of a file with which one site alone writes each chunk; () without chunks.
 
-    None: such chunks would be much smaller than tiles and the chunks of one writer, and therefore too many.
+    None if such chunks would be too many: much smaller than tiles and than the chunks for a single writer.
     ``choose``: returns the format's chunk shape for periods (see ``FileFormat.output_chunks``).
     """
     usual = choose(())

@@ -1,4 +1,4 @@
-"""One site's part of a plan, with its ops, tasks and values alone, for a process of its own."""
+"""The part of a plan that a process of its own runs: the ops, tasks and values of one site."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from einturnip.taskgraph.subgraph import subgraph
 class SitePart:
     """A site's plan with a graph of its own.
 
-    ``plan``: its graph has the ops of the site alone, with addresses from 0; a transfer is an op in it on both sites.
-    ``number``: the number of each op of that graph in the whole plan. ``ranks``: of the plan's ops.
+    ``plan``: its graph has only the ops of the site, and addresses from 0. A transfer is a move in the graphs of both
+    sites. ``number``: for each op of this graph, its number in the whole plan, which messages use. ``ranks``: of the
+    plan's ops.
     """
 
     plan: SitePlan
@@ -59,7 +60,7 @@ def part_of(plan: SitePlan, ranks: Ranks) -> SitePart:
 
 
 def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
-    """Return the graph of some ops, whose dependencies the site's plan has."""
+    """Return the graph of some ops, without dependencies: the site's plan has them."""
     read_ptr, read_rows = take_rows(graph.read_ptr, ops)
     write_ptr, write_rows = take_rows(graph.write_ptr, ops)
     read, write = graph.read[read_rows].copy(), graph.write[write_rows].copy()
@@ -117,7 +118,7 @@ def _restricted(graph: MemGraph, ops: Ints, site: int) -> MemGraph:
 
 
 def _move_to_site(table: Ints, graph: MemGraph, site: int) -> None:
-    """Let a site's addresses begin at 0, and so do those of other sites, which nothing here accesses."""
+    """Let a site's addresses begin at 0. Those of other sites become 0, since nothing here accesses them."""
     near = table[:, 0] == COMPUTE
     of = table[near, 1] // max(1, graph.device_nbytes)
     table[near, 1] = np.where(of == site, table[near, 1] - site * graph.device_nbytes, 0)

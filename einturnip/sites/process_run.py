@@ -45,7 +45,7 @@ class FetchingWire(Wire, Protocol):
 class SiteSchedule:
     """The run of one site; implements ``Schedule`` (see ``state_machine``). A receive counts as a read.
 
-    ``begun``: the kernel that was started last; -1 before the first.
+    ``last_kernel``: the op of the kernel that was started last; -1 before the first.
     """
 
     def __init__(self, part: SitePart, slots: Mapping[Lane, int], wire: FetchingWire) -> None:
@@ -55,7 +55,7 @@ class SiteSchedule:
         self.lane: Sequence[int] = lane.tolist()
         self.running: dict[int, int] = Counter(dict.fromkeys(Lane, 0))
         self.receives = frozenset(plan.op[plan.role == Role.RECEIVE].tolist())
-        self.begun = -1
+        self.last_kernel = -1
         self._launches: list[int] = []
         wire.launch = self._launches.append
         self.run = SiteRun(plan, part.ranks.tolist(), slots, RECEIVE_WINDOW, wire, self._launches.append)
@@ -101,16 +101,15 @@ class SiteSchedule:
         for op in launches:
             self.running[self.lane[op]] += 1
             if self.lane[op] == Lane.COMPUTE:
-                self.begun = op
+                self.last_kernel = op
         return launches
 
 
 class SiteEngine:
     """The host threads and the wire of one site as an Engine.
 
-    ``queue``: the ends of ops, messages for the site as callables, and errors of the wire. ``waited``: seconds without
-    a kernel in which a value of another site was awaited, by that site. ``left``: ops that have moved a tile out of
-    the arena.
+    ``queue``: the ends of ops, messages for the site as callables, and errors of the wire. ``waited``: by site, seconds
+    in which no kernel ran because a value of that site was awaited. ``written``: stores and offloads that have ended.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class SiteEngine:
     ) -> None:
         self._executor, self._schedule, self._pool, self._wire, self._queue = executor, schedule, pool, wire, queue
         self.waited: dict[int, float] = defaultdict(float)
-        self.left: list[int] = []
+        self.written: list[int] = []
 
     def start(self, op: int) -> None:
         """See Engine."""
@@ -139,14 +138,14 @@ class SiteEngine:
             try:
                 self._executor.run(op)
                 if lane == Lane.OUT:
-                    self.left.append(op)
+                    self.written.append(op)
             except BaseException as error:
                 failure = error
             self._queue.put(OpEnded(op, thread, begin, time.perf_counter(), failure))
 
     def wait(self, timeout: float) -> OpEnded | OpIssued | MessageArrived | None:
         """See Engine."""
-        peer = None if self._schedule.running[Lane.COMPUTE] else self._schedule.run.awaited_peer()
+        peer = None if self._schedule.running[Lane.COMPUTE] else self._schedule.run.awaited_site()
         begin = time.perf_counter()
         try:
             found = self._queue.get(timeout=timeout)

@@ -54,8 +54,8 @@ class SiteRun:
                 running.discard(~event)
         return [(Role(self._role[i]), self._op[i]) for i in sorted(running) if self._role[i] != Role.LOCAL]
 
-    def awaited_peer(self) -> int | None:
-        """Return a site whose value has been waited for, the first in the serial order; None if there is none."""
+    def awaited_site(self) -> int | None:
+        """Return the site of the awaited value that comes first in the serial order; None if none is awaited."""
         first = min((self._at[Role.NOTICE, op] for op in self._awaited), default=None)
         return None if first is None else self._peer[first]
 

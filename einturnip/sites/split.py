@@ -16,11 +16,15 @@ END_ROLES = (Role.LOCAL, Role.SEND, Role.NOTICE)
 def split(graph: MemGraph) -> tuple[SitePlan, ...]:
     """Return the plan of each site.
 
-    A move from site a to site b becomes a SEND on a, and a NOTICE and a RECEIVE on b. What the move waits for on a, the
-    SEND waits for; what it waits for on b, the RECEIVE waits for, as well as for the NOTICE, so that it takes no place
-    in the receive window (see ``types``) before the value is there. What waits for the move on a, waits for the SEND,
-    and on b for the RECEIVE. A run ends a SEND only after its RECEIVE (``SiteRun.fetched`` acknowledges it), so every
-    order in which the sites run ops respects the dependencies of the graph.
+    A move from site a to site b becomes a SEND on a, and a NOTICE and a RECEIVE on b:
+
+    - The SEND has the dependencies of the move on ops of a; the RECEIVE has those on ops of b.
+    - The RECEIVE also waits for the NOTICE, so that it takes no place in the receive window (see ``types``) before the
+      value can be fetched.
+    - Ops of a that wait for the move wait for the SEND, and ops of b for the RECEIVE.
+
+    A SEND ends only after its RECEIVE, which ``SiteRun.fetched`` acknowledges. So every order in which the sites run
+    ops respects the dependencies of the graph, and the bytes of the value on a are reused only after b has a copy.
 
     Raises:
         InternalError: an op waits for an op of another site, and neither is a move between the two.

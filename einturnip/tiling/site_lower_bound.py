@@ -42,13 +42,13 @@ def _of_product(node: EinsumNode, shares: Mapping[float, int]) -> int:
     sizes = (m * k, k * n, m * n)
     owned = sum(w * size for w, size in zip(itemsizes, sizes, strict=True))
     accessed = sum(
-        n_sites * _least_access([size * share for size in sizes], itemsizes, m * n * k * share)
+        n_sites * _min_access([size * share for size in sizes], itemsizes, m * n * k * share)
         for share, n_sites in shares.items()
     )
     return max(0, int(accessed - owned))
 
 
-def _least_access(shares: Sequence[float], itemsizes: Sequence[int], points: float) -> float:
+def _min_access(shares: Sequence[float], itemsizes: Sequence[int], points: float) -> float:
     """Return the fewest bytes of parts of at least ``shares`` elements, of product ``points`` squared."""
     fixed: set[int] = set()
     while True:

@@ -147,11 +147,11 @@ def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(client: Any) -> N
         return client.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
 
     task("never begun").result(timeout=CONNECT_SECONDS / 2)
-    dask_cluster.run_on_workers(client, [address], dask_cluster.open_mail, "ended", "token")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.open_inbox, "ended", "token")
     waiting = task("ended")
     while not client.processing([address])[address]:
         assert not waiting.done()
-    dask_cluster.run_on_workers(client, [address], dask_cluster.close_mail, "ended")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.close_inbox, "ended")
     waiting.result(timeout=CONNECT_SECONDS / 2)
 
 

@@ -242,13 +242,13 @@ def test_messages_without_the_token_are_refused(client: Any) -> None:
     async def ask(message: str) -> Any:
         return await getattr(client.rpc(address), message)(run="r", token="guess", value=0)
 
-    dask_cluster.run_on_workers(client, [address], dask_cluster.open_mail, "r", "secret")
+    dask_cluster.run_on_workers(client, [address], dask_cluster.open_inbox, "r", "secret")
     try:
         for message in ("einturnip_get", "einturnip_notify", "einturnip_acknowledge"):
             with pytest.raises(RunError, match="no such run"):
                 client.sync(ask, message)
     finally:
-        dask_cluster.run_on_workers(client, [address], dask_cluster.close_mail, "r")
+        dask_cluster.run_on_workers(client, [address], dask_cluster.close_inbox, "r")
 
 
 def test_an_asynchronous_client_is_refused(client: Any) -> None:

@@ -197,7 +197,8 @@ def test_the_command_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sites", "arena", "place"), [(2, "3MiB", "file"), (3, "3MiB", "file"), (3, "20MiB", "file"), (3, "20MiB", "held")]
+    ("sites", "arena", "place"),
+    [(2, "3MiB", "file"), (3, "3MiB", "file"), (3, "20MiB", "file"), (3, "20MiB", "coordinator")],
 )
 def test_one_process_writes_each_chunk_of_a_file(
     client: Any, tmp_path: Path, sites: int, arena: str, place: str
@@ -221,6 +222,6 @@ def test_one_process_writes_each_chunk_of_a_file(
     found, expected = zarr.open_array(together, path="C", mode="r"), zarr.open_array(alone, path="C", mode="r")
     assert np.asarray(found[...]).tobytes() == np.asarray(expected[...]).tobytes()
     (run,) = runs
-    assert run.more["outputs"]["C"][0] == place
+    assert run.settings["outputs"]["C"][0] == place
     if place == "file":
         assert all(len(who) == 1 for who in writers(run.plan.planned.memgraph, 0, found.chunks).values())

@@ -1,1 +1,1 @@
-"""Wires: how messages and values travel between sites. ``protocol`` first, then one module a wire."""
+"""Wires: how messages and values travel between sites. ``protocol`` first, then one module per wire."""

@@ -43,8 +43,8 @@ class RunInbox(SiteInbox):
     def __init__(self, token: str) -> None:
         super().__init__()
         self.token = token
-        # Values that are on their way from here, which may be copies, count in the account of memory.
-        self.window = asyncio.Semaphore(RECEIVE_WINDOW)
+        # Values in transit from here may be copies, so the account of memory bounds their number.
+        self.outgoing = asyncio.Semaphore(RECEIVE_WINDOW)
         self.leaving = Counter[int]()
         self.pieces: dict[int, Callable[[], Array]] = {}
         self.opening: asyncio.Future[Any] | None = None
@@ -55,10 +55,10 @@ class RunInbox(SiteInbox):
             self.opening.cancel()
 
     def arrived_at_peer(self, number: int) -> None:
-        """Make room in the window for another value."""
+        """Allow another value to be sent."""
         if self.leaving[number]:
             self.leaving[number] -= 1
-            self.window.release()
+            self.outgoing.release()
 
     def value(self, number: int) -> Array:
         """Return the bytes of a value that this site has offered, or of a piece."""
@@ -83,7 +83,7 @@ class WorkerInboxes:
     def site_ended(self, run: str) -> None:
         """Forget a run whose task here has ended.
 
-        If other sites may still read pieces of chunks from here, ``close_mail`` ends it.
+        If other sites may still read pieces of chunks from here, ``close_inbox`` ends it.
         """
         inbox = self.runs.get(run)
         if inbox is not None and inbox.pieces:
@@ -101,7 +101,7 @@ class WorkerInboxes:
         """Return the bytes of a value; at most RECEIVE_WINDOW values leave at the same time."""
         inbox = self._inbox(run, token)
         if value in inbox.numbered or value in inbox.pieces:  # tiles of outputs, which are neither, take no slot
-            await inbox.window.acquire()
+            await inbox.outgoing.acquire()
             inbox.leaving[value] += 1
         try:
             return {"data": to_serialize(as_bytes(np.ascontiguousarray(inbox.value(value))))}
@@ -144,11 +144,11 @@ class DaskWire(NumberedTransfers):
         self._stopped = False
 
     def notify(self, transfer: int, peer: int) -> None:
-        """Tell the receiver that a value can be fetched."""
+        """Notify the receiver that a value can be fetched."""
         self._begin(self._say("einturnip_notify", transfer, peer))
 
     def acknowledge(self, transfer: int, peer: int) -> None:
-        """Tell the sender that the value has arrived."""
+        """Notify the sender that the value has arrived."""
         self._begin(self._say("einturnip_acknowledge", transfer, peer))
 
     def fetch(self, op: int) -> None:
@@ -247,7 +247,7 @@ class CoordinatorConnection:
             raise Interrupted("the coordinator of the run is gone") from error
 
     def get(self, number: int) -> Any:
-        """Return the bytes of a tile that the coordinator holds. Called by any thread of the run."""
+        """Return the bytes of a tile in the coordinator's memory. Called by any thread of the run."""
         return self._do(self._ask("einturnip_get", number))["data"]
 
     def offer(self, number: int) -> None:

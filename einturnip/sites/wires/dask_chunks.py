@@ -203,7 +203,7 @@ class PeerChunks:
     def serve(self, pieces: Mapping[int, tuple[Any, ...]]) -> None:
         """Let other sites read pieces.
 
-        ``pieces``: by number the key of a chunk, a window, and the chunk's shape and dtype. The chunks stay in memory
+        ``pieces``: by number the key of a chunk, a region, and the chunk's shape and dtype. The chunks stay in memory
         during the run, also if the cluster drops them here since others have them too.
         """
         for number, (key, *piece) in pieces.items():

@@ -25,11 +25,9 @@ from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
 from einturnip.sites.wires.dask_chunks import Index, scheduler_answers, set_worker
+from einturnip.sites.wires.messages import Event
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
-
-Event = tuple[str, int, dict[str, Any]]
-"""(state, site, content): what a site says, or ``lost``."""
 
 
 @contextmanager
@@ -177,12 +175,12 @@ def require_processes(client: Client) -> None:
         )
 
 
-def open_mail(run: str, token: str, dask_worker: Any) -> None:
+def open_inbox(run: str, token: str, dask_worker: Any) -> None:
     """Let a worker receive messages of a run; called on its event loop."""
     WorkerInboxes.of(dask_worker).runs[run] = RunInbox(token)
 
 
-def close_mail(run: str, dask_worker: Any) -> None:
+def close_inbox(run: str, dask_worker: Any) -> None:
     """Forget a run; called on the worker's event loop."""
     inbox = WorkerInboxes.of(dask_worker).runs.pop(run, None)
     if inbox is not None:
@@ -241,7 +239,7 @@ class WorkerConnections:
     """The connections to the workers of one run.
 
     ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes the
-    tile of an output that an op stores. ``ended``: called after the end. ``events``: what the sites say.
+    tile of an output that an op stores. ``ended``: called after the end. ``events``: the reports of the sites.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ class LocalWire:
         self._messages, self._fetch = messages, fetch
 
     def notify(self, transfer: int, peer: int) -> None:
-        """Tell the receiver that a value can be fetched."""
+        """Notify the receiver that a value can be fetched."""
         self._messages.append((peer, lambda site: site.noticed(transfer)))
 
     def get_into(self, transfer: int, peer: int) -> None:
@@ -29,5 +29,5 @@ class LocalWire:
         self._fetch(transfer)
 
     def acknowledge(self, transfer: int, peer: int) -> None:
-        """Tell the sender that the value has arrived."""
+        """Notify the sender that the value has arrived."""
         self._messages.append((peer, lambda site: site.acknowledged(transfer)))

@@ -22,14 +22,18 @@ Report = Callable[[Arrivals], None]
 """Reports a message to a site."""
 
 
+Event = tuple[str, int, dict[str, Any]]
+"""(state, site, content): a report of a site to the coordinator, or ``lost`` if its connection has ended."""
+
+
 class PeerLost(RunError):
     """Another site does not answer."""
 
 
 class SiteInbox:
-    """Messages for one run at one site, also before the run begins there.
+    """Messages for one run at one site; those that come before the run begins there are kept.
 
-    ``numbered``: ops by their number.
+    ``numbered``: the ops of the site by their number in the whole plan.
     """
 
     def __init__(self) -> None:
@@ -83,7 +87,7 @@ def _unread(report: Report) -> None:
 
 
 class NumberedTransfers:
-    """The transfers of one site as a wire sees them, which are ops of the site's own graph.
+    """The transfers of one site, as ops of the site's own graph.
 
     ``post``: receives ``OpEnded`` of the ops that ``launch`` starts. ``received``: bytes by the site that they came
     from.

@@ -219,11 +219,11 @@ class MpiWire(NumberedTransfers):
         self._changed = threading.Condition()
 
     def notify(self, transfer: int, peer: int) -> None:
-        """Tell the receiver that a value can be fetched."""
+        """Notify the receiver that a value can be fetched."""
         self._port.control(peer, Control.NOTICE, self.number[transfer])
 
     def acknowledge(self, transfer: int, peer: int) -> None:
-        """Tell the sender that the value has arrived."""
+        """Notify the sender that the value has arrived."""
         self._port.control(peer, Control.ARRIVED, self.number[transfer])
 
     def fetch(self, op: int) -> None:

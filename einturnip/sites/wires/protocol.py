@@ -8,12 +8,12 @@ from typing import Protocol
 class Wire(Protocol):
     """One site's end of a wire. Calls return at once; what arrives is reported to the site's ``Arrivals``.
 
-    Transfers are numbered by the op that moves the value: in this site's plan at this end; a wire between processes
-    translates that to the peer's number.
+    A transfer has the number of the op that moves the value, in the graph of this end. A wire between processes
+    translates it to the number in the graph of the other end.
     """
 
     def notify(self, transfer: int, peer: int) -> None:
-        """Tell the receiver that a value can be fetched."""
+        """Notify the receiver that a value can be fetched."""
         ...
 
     def get_into(self, transfer: int, peer: int) -> None:
@@ -21,7 +21,7 @@ class Wire(Protocol):
         ...
 
     def acknowledge(self, transfer: int, peer: int) -> None:
-        """Tell the sender that the value has arrived, so that its bytes may be overwritten."""
+        """Notify the sender that the value has arrived, so that its bytes may be overwritten."""
         ...
 
 

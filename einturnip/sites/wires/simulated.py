@@ -1,4 +1,4 @@
-"""A wire in virtual time, on links of stated rate and latency, or whose delays a test draws."""
+"""A wire in virtual time, on links of stated rate and latency; tests draw delays instead."""
 
 from __future__ import annotations
 
