@@ -1,4 +1,4 @@
-"""Memory account: the bytes of the process outside the arena, and what a budget leaves for the arena."""
+"""Memory account: the bytes of the process outside the arena, and those that a budget leaves for it."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def planning_within(memory: int | None, workers: int, base_nbytes: int = 0) -> A
 class PlanningMemory:
     """The memory that a plan may use, of the process or of the arena on each device. Units: bytes.
 
-    ``withheld``: part of ``memory`` that the plan must not use; negative for heap that planning reuses. ``base``: added
-    to ``memory`` in messages.
+    ``withheld``: part of ``memory`` that the plan must not use; negative for free heap that planning reuses. ``base``:
+    see ``Options.base_nbytes``.
     """
 
     memory: int | None

@@ -102,11 +102,11 @@ class TilingCandidates:
 
     def coarsest_if_best(self, machine: Machine) -> Iterator[Tiling]:
         """Yield the coarsest tiling if no finer one could be much faster."""
-        coarsest_if_best, available = self.tilings.coarsest, self.available(self.tilings.coarsest)
-        if coarsest_if_best.working_set * SETS <= available - MAX_EXTENTS * granule(available) and coarsest_is_best(
+        coarsest, available = self.tilings.coarsest, self.available(self.tilings.coarsest)
+        if coarsest.working_set * SETS <= available - MAX_EXTENTS * granule(available) and coarsest_is_best(
             self.graph, machine
         ):
-            yield coarsest_if_best
+            yield coarsest
 
     @property
     def min_moved_nbytes(self) -> float:
@@ -132,7 +132,7 @@ class TilingCandidates:
         )
 
     def by_price(self) -> list[Tiling]:
-        """Return the cheapest tilings of the sequence of which several working sets fit."""
+        """Return the cheapest tilings of the sequence that leave memory for several working sets."""
         limit = max(1, min(MAX_PRICED, MAX_CLASS_PRICES // max(1, len(self.graph.groups))))
         priced = list(islice((c for c in self.tilings if self.fits(c) and self._fits_several(c)), limit))
         if len(self.graph.groups) <= MAX_GROUPS_BLOCKED:
@@ -145,16 +145,16 @@ class TilingCandidates:
         for tiling, made in zip(self._fitted[:2], self._refined, strict=True):
             if LARGEST_WORKING_SET < made.working_set <= self.available(made) // MIN_SETS:
                 # The tile is larger than kernels need; take the best of the smaller ones instead.
-                made = self._refine(tiling, limited_to=True)
+                made = self._refine(tiling, several_fit=True)
             if self._fits_several(made):
                 found[made.tiles] = made
         return sorted(found.values(), key=self.price)[:MAX_LOWERED]
 
     def roomy_alternatives(self) -> list[Tiling]:
-        """Return the best fitted tiling of which several working sets fit, if the best one has no such room."""
+        """Return the best fitted tiling with memory for several working sets, if the best of all has not."""
         best = zip(self._fitted[:1], self._refined[:1], strict=True)
         tight = [tiling for tiling, better in best if not self._fits_several(better)]
-        return [made for tiling in tight if self._fits_several(made := self._refine(tiling, limited_to=True))]
+        return [made for tiling in tight if self._fits_several(made := self._refine(tiling, several_fit=True))]
 
     @cached_property
     def _fitted(self) -> list[Tiling]:
@@ -170,14 +170,14 @@ class TilingCandidates:
     @cached_property
     def _refined(self) -> list[Tiling]:
         """The two best fitted tilings after steps that lower their prices."""
-        return [self._refine(tiling, limited_to=False) for tiling in self._fitted[:2]]
+        return [self._refine(tiling, several_fit=False) for tiling in self._fitted[:2]]
 
-    def _refine(self, tiling: Tiling, limited_to: bool) -> Tiling:
-        """Return a tiling after steps that lower its price; ``within``: while several working sets fit."""
+    def _refine(self, tiling: Tiling, several_fit: bool) -> Tiling:
+        """Return a tiling after steps that lower its price; ``several_fit``: several working sets must fit."""
         capacity = self.available(tiling)
 
         def price(tiles: Sequence[int]) -> float:
-            fits = not limited_to or self._fits_several(self.prices.tiling(tiles))
+            fits = not several_fit or self._fits_several(self.prices.tiling(tiles))
             return self.prices.of(tiles, capacity) if fits else math.inf
 
         return self.prices.tiling(improved(self.graph, tiling.tiles, price, self.blocked, MAX_REFINEMENTS))
@@ -185,10 +185,10 @@ class TilingCandidates:
     def with_fewer_reads(self, nbytes: float, similar: Tiling) -> list[Tiling]:
         """Return fitted tilings that by formula read at most about ``nbytes``, most promising first.
 
-        They are fitted to the arena that the tiling ``similar`` leaves, but their reads are computed for the arena that
-        their own plans leave, since plans with many small tiles are large. The formula errs by a few percent, and by
-        more if little memory is free. So tilings that leave a few tiles free come first, and the refinement of the
-        first of them is accepted only if it reads clearly less.
+        They are fitted to the arena that is available for the tiling ``similar``. Their reads are computed for the
+        arena that their own plans leave, since plans with many small tiles are large. The formula errs by a few
+        percent, and by more if little memory is free. So tilings with memory for a few more tiles come first, and the
+        refinement of the first of them is accepted only if it reads clearly less.
         """
         capacity = self.available(similar)
 

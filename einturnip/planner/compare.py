@@ -1,8 +1,8 @@
 """Lowers and simulates the most promising tilings, and returns the plan predicted to be best.
 
-Tilings are also tried in smaller arenas. A plan for less memory also runs in more, and may be faster: it touches fewer
-fresh pages, and formulas err. The smaller capacities are powers of two and their midpoints, so that similar budgets
-compare the same plans.
+Tilings are also tried in smaller arenas. A plan for less memory also runs in more, and may be faster: it has fewer page
+faults, and formulas err. The smaller capacities are powers of two and their midpoints, so that similar budgets compare
+the same plans.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Comparison:
         min_cost: Callable[[Tiling], float] = lambda _: 0.0,
         rival: Rival | None = None,
     ) -> None:
-        self._lower, self._machine, self._near_bound_nbytes = lower, machine, is_near
+        self._lower, self._machine, self._is_near = lower, machine, is_near
         self._pricing, self._min_cost = CLASS_OPS * classes, min_cost
         self.best: FoundPlan | None = None
         self.near_bound: FoundPlan | None = None
@@ -161,7 +161,7 @@ class _Comparison:
         found = _found(tiling, memgraph, self._machine, before)
         if before is None or found.rank < before.rank:
             self.best = found
-        if (self.near_bound is None or found.rank < self.near_bound.rank) and self._near_bound_nbytes(found):
+        if (self.near_bound is None or found.rank < self.near_bound.rank) and self._is_near(found):
             self.near_bound = found
         return before is None or found.seconds < MIN_IMPROVEMENT * before.seconds
 
@@ -225,19 +225,19 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
     start = plans.best
     assert start is not None
     capacity = min(start.memgraph.arenas_nbytes)
-    if _reads_once(start, candidates):  # all that a smaller arena can save is the first use of pages
+    if _reads_once(start, candidates):  # a smaller arena saves nothing but page faults
         capacity = max(0, capacity - int(MIN_PAGES_SAVED * start.seconds / machine.fault)) if machine.fault else 0
     limit = (MAX_MORE_BLOCKED if candidates.blocked else MAX_MORE) * start.cost / _cost_ratio(start, candidates)
-    # The same tiles in less memory save at most the first use of pages, and transfers of bytes that are in the cache or
-    # were moved more than once; kernels take as long, and wait for each other as long.
+    # With the same tiles, a smaller arena saves at most page faults, and transfers of bytes that are in the cache or
+    # were moved more than once. Kernels take as long, and so do their waits for each other.
     moving = (COLD_READ_WEIGHT + 1) * start.moved - COLD_READ_WEIGHT * candidates.min_moved_nbytes
     saved = touched_nbytes(start.memgraph) * machine.fault + moving / machine.read_bandwidth
-    tried: set[tuple[Tiling, int]] = set()
+    lowered: set[tuple[Tiling, int]] = set()
 
     def better(tiling: Tiling, capacity_tried: int) -> bool:
         limited = candidates.limited_to(capacity_tried)
-        worth = limited.fits(tiling) and limited.price(tiling) <= limit and (tiling, capacity_tried) not in tried
-        tried.add((tiling, capacity_tried))
+        worth = limited.fits(tiling) and limited.price(tiling) <= limit and (tiling, capacity_tried) not in lowered
+        lowered.add((tiling, capacity_tried))
         limit_saved = saved if tiling == start.tiling else math.inf
         return worth and plans.affords(tiling, 1.0, limit_saved) and plans.make(tiling, capacity_tried)
 
@@ -247,9 +247,7 @@ def _try_smaller_arenas(plans: _Comparison, candidates: TilingCandidates, machin
         tilings = dict.fromkeys((start.tiling, *candidates.limited_to(capacity_tried).by_price()[:MAX_PER_CAPACITY]))
         return any([better(tiling, capacity_tried) for tiling in tilings])
 
-    powers = (
-        capacity_tried for capacity_tried in smaller_capacities(capacity) if not capacity_tried & (capacity_tried - 1)
-    )
+    powers = (smaller for smaller in smaller_capacities(capacity) if not smaller & (smaller - 1))
     _try_downward(powers, lambda capacity_tried: better(start.tiling, capacity_tried))
     _try_downward(smaller_capacities(capacity), any_better)
 
@@ -284,7 +282,7 @@ def _near_bound(
 ) -> FoundPlan:
     """Return a plan that moves nearly the minimum of bytes, if products make the fastest plan move more.
 
-    Similar tilings give similar plans: the search ends after MAX_WORSE that the formula proposed in vain.
+    Similar tilings give similar plans, so the search ends after MAX_WORSE consecutive plans that are no better.
     """
     if not candidates.blocked or best is near_bound:
         return best
@@ -347,5 +345,5 @@ def smaller_capacities(capacity: int) -> Iterator[int]:
     """Yield capacities below ``capacity``: powers of two and their midpoints, down to two pages."""
     power = 1 << capacity.bit_length()
     while power > 1 << 13:
-        yield from (capacity_tried for capacity_tried in (power // 4 * 3, power // 2) if capacity_tried < capacity)
+        yield from (smaller for smaller in (power // 4 * 3, power // 2) if smaller < capacity)
         power //= 2

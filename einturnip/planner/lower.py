@@ -1,13 +1,13 @@
-"""Lowers tilings to plans that keep a memory limit, and finds the minimum memory of a program.
+"""Lowers tilings to plans within a memory limit, and finds the minimum memory of a program.
 
-The limit holds for the planning process as well as for the run. In: a tiling. Out: a ``MemGraph``, or a refusal that
-names the minimum. A plan that spills may recompute values instead.
+The limit bounds the planning process as well as the run. In: a tiling. Out: a ``MemGraph``, or an error that names the
+minimum. Values are recomputed instead of spilled where that is cheaper.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,11 @@ from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.arena import min_capacity
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import PlanLimits
-from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival
-from einturnip.planner.ranking import max_recomputed, predicted_cost
+from einturnip.planner.recomputing import recompute_while_better
 from einturnip.planner.request import GraphRequest
 from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
@@ -55,7 +54,7 @@ from einturnip.tuning.memory import (
     SAFETY_FACTOR,
     SEARCH_NBYTES,
 )
-from einturnip.tuning.search import MAX_CALLS, MAX_TASKS, MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
+from einturnip.tuning.search import MAX_CALLS, MAX_TASKS
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -73,7 +72,9 @@ class PlanLowering:
         self._sizes = _PlanSizes(grouped, request.layouts)
         self._stated = self._planning_limit = stated
         self._capacities: dict[int, int] = {}
-        self._largest, self._more = 0, max(request.extra, default=0)  # of unlike arenas the fullest may be the largest
+        self._largest = 0  # ops of the largest plan made
+        # A plan's peak is that of the fullest arena, which may be one that has more bytes than the smallest.
+        self._max_extra = max(request.extra, default=0)
         self._smallest: Tiling | None = None
 
     def available(self, tiling: Tiling) -> int:
@@ -95,17 +96,17 @@ class PlanLowering:
         try:
             for _ in range(PLACING_ROUNDS):
                 tasks = self._tasks(tiling, capacity)
-                available_beside = self._available(size_of(tasks))
-                if available_beside >= capacity:
+                available = self._available(size_of(tasks))
+                if available >= capacity:
                     moved = None if rival is None else rival.max_nbytes(tasks, self.machine)
                     if moved is not None and moved < 0:
                         return None
                     made = self._built(tasks, capacity, moved)
-                    available_beside = self.available_beside(made)
-                    if made.peak_nbytes <= available_beside + self._more:
+                    available = self.available_with_plan(made)
+                    if made.peak_nbytes <= available + self._max_extra:
                         return self.with_recompute(made)
-                    available_beside -= (capacity - available_beside) // 2  # a smaller arena needs more ops
-                capacity = available_beside
+                    available -= (capacity - available) // 2  # a smaller arena needs more ops
+                capacity = available
         except CapacityError:
             pass
         return None
@@ -113,7 +114,7 @@ class PlanLowering:
     def with_recompute(self, made: MemGraph) -> MemGraph:
         """Return the plan, or one in the same bytes that recomputes values instead of spilling them."""
         available = self.capacity_of(made)
-        found = rematerialize(made, self.machine, lambda tasks: self._built_with_repeats(tasks, available))
+        found = recompute_while_better(made, self.machine, lambda tasks: self._built_with_repeats(tasks, available))
         self._capacities[id(found)] = available
         return found
 
@@ -126,15 +127,16 @@ class PlanLowering:
         if self._largest >= LARGE_PLAN:
             trim_heap()
 
-    def available_beside(self, made: MemGraph) -> int:
-        """Return the arena bytes that the budget leaves in addition to a plan."""
+    def available_with_plan(self, made: MemGraph) -> int:
+        """Return the arena bytes that the budget leaves when a plan is in memory."""
         return self._available(size_of(made.taskgraph, ops=len(made)))
 
     def min_budget(self, tilings: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
-        """Return the minimum budget found, of the kind given, and the plan if it fits the given budget.
+        """Return the minimum memory or arena found, as the budget states one, and the plan if it fits it.
 
-        With more memory the search is larger and leaves more heap behind. An arena at most as large as the given one
-        without a plan means that plans of that size cannot be made, because they have too many tasks.
+        The minimum for a process is above the given memory, because with more memory the search is larger and leaves
+        more heap behind. A minimum arena of at most the given one, without a plan, means that a plan in it would have
+        too many tasks.
         """
         stated = self.memory if self.arena is None else self.arena
         assert stated is not None
@@ -157,21 +159,34 @@ class PlanLowering:
         return max(best + max(0, self._began + SEARCH_NBYTES - self.resident), stated + 1), None
 
     def refusal(self, needed: int) -> CapacityError:
-        """Return the error that names the minimum."""
-        if self.arena is not None:
-            n = self.request.devices
-            each = _named(self._smallest_sites) or (f" on each of {n} devices" if n > 1 else "")
-            if needed <= self.arena:
-                return CapacityError(
-                    f"no plan was found for an arena of {format_size(self.arena)}{each}: the program is too large. A "
-                    f"plan has at most {MAX_CALLS:,} kernel calls and {MAX_TASKS:,} tasks",
-                    2 * self.arena,
-                )
+        """Return the error that names the minimum, which is ``needed`` before it is rounded."""
+        return self._memory_refusal(needed) if self.arena is None else self._arena_refusal(self.arena, needed)
+
+    def _arena_refusal(self, arena: int, needed: int) -> CapacityError:
+        """Return the error for an arena; it names the statement with the largest tiles, and the sites."""
+        smallest, devices, largest_tiles = self._smallest_sites, self.request.devices, ""
+        each = _on_sites(smallest) or (f" on each of {devices} devices" if devices > 1 else "")
+        if needed <= arena:
             return CapacityError(
-                f"the program does not fit an arena of {format_size(self.arena)}{each}; the minimum is {needed} "
-                f"bytes (--arena {format_size(needed)}){self._of_statement()}",
-                needed,
+                f"no plan was found for an arena of {format_size(arena)}{each}: the program is too large. A "
+                f"plan has at most {MAX_CALLS:,} kernel calls and {MAX_TASKS:,} tasks",
+                2 * arena,
             )
+        if self._smallest is not None and self.grouped.groups:
+            tiles = self._smallest.tiles
+            group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
+            node = self.grouped.graph.nodes[group.node]
+            sites = () if self.sites is None else self.sites.of_node(group.node)
+            at = _on_sites([site for site in smallest or sites if site in sites])
+            largest_tiles = f", for the tiles of {node.name} (line {node.line}){at}"
+        return CapacityError(
+            f"the program does not fit an arena of {format_size(arena)}{each}; the minimum is {needed} "
+            f"bytes (--arena {format_size(needed)}){largest_tiles}",
+            needed,
+        )
+
+    def _memory_refusal(self, needed: int) -> CapacityError:
+        """Return the error for the memory of a process; it names what else takes much of the minimum."""
         assert self.memory is not None
         base, withheld = self.request.memory.base, self.request.memory.base + self.request.memory.withheld
         needed = -(-(needed + RESIDENT_NOISE_NBYTES + withheld) // MIB) * MIB
@@ -180,22 +195,9 @@ class PlanLowering:
         libraries = f" (of which {format_size(taken)} are {contents})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + withheld)}; the minimum is "
-            f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
+            f"{format_size(needed)}{libraries}{_decoding_note(needed)}",
             needed,
         )
-
-    def _of_statement(self) -> str:
-        """Return the part of a refusal that names the statement with the largest tiles, and its sites."""
-        if self._smallest is None or not self.grouped.groups:
-            return ""
-        tiles = self._smallest.tiles
-        group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
-        node, of = (
-            self.grouped.graph.nodes[group.node],
-            self.sites.of_node(group.node) if self.sites is not None else (),
-        )
-        where = _named([site for site in self._smallest_sites or of if site in of])
-        return f", for the tiles of {node.name} (line {node.line}){where}"
 
     @property
     def _smallest_sites(self) -> list[int]:
@@ -228,7 +230,7 @@ class PlanLowering:
         return self._needed(size_of(tasks, ops=len(made)), made.peak_nbytes), made
 
     def _extrapolated(self, tiling: Tiling, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
-        """Return the estimated budget of a tiling, from the part of its plan that was made in the memory.
+        """Return the estimated budget of a tiling from the part of its plan that could be made.
 
         Loops, which have the largest plans, make tasks and ops at an even rate.
         """
@@ -254,13 +256,13 @@ class PlanLowering:
         return self._needed(replace(plan, ops=int(ops_per_task * plan.tasks)), min_arena(tiling))
 
     def _built_with_repeats(self, tasks: TaskGraph, capacity: int) -> MemGraph:
-        """Return the plan of tasks of which some repeat others; the repeats reduce the arena.
+        """Return the plan of tasks with recomputed values, whose arena is smaller since the plan is larger.
 
         Raises:
             CapacityError: it does not fit.
         """
         made = self._built(tasks, capacity - (0 if self.memory is None else PlanSize(tasks.repeats).nbytes))
-        if made.peak_nbytes > self.available_beside(made) + self._more:
+        if made.peak_nbytes > self.available_with_plan(made) + self._max_extra:
             raise CapacityError("the plan itself fills the memory", 0)
         return made
 
@@ -314,11 +316,11 @@ class PlanLowering:
         return self.request.memory.available(self.resident, self.machine.workers, plan)
 
 
-def _named(sites: Sequence[int]) -> str:
+def _on_sites(sites: Sequence[int]) -> str:
     return f" on site{'s' * (len(sites) > 1)} {', '.join(map(str, sites))}" if sites else ""
 
 
-def _of_decoding(needed: int) -> str:
+def _decoding_note(needed: int) -> str:
     """Return the part of a refusal that names chunks, if decoding them takes a quarter of the memory."""
     name, chunk, decoding_nbytes = largest_nbytes()
     if 4 * decoding_nbytes < needed:
@@ -373,28 +375,3 @@ class _PlanSizes:
             )
             self._known[tiling.tiles] = PlanSize(tasks, read, packed=packed, counts=counts)
         return self._known[tiling.tiles]
-
-
-def rematerialize(graph: MemGraph, machine: Machine, placed: Callable[[TaskGraph], MemGraph]) -> MemGraph:
-    """Return the plan, or one with the same tiles in the same memory that spills less and computes more.
-
-    A recomputed value frees memory for others, which changes what is worth recomputing, so the choice is repeated for
-    the new plan.
-    """
-    cost = None
-    for _ in range(RECOMPUTING_ROUNDS):
-        if not graph.spill_nbytes or len(graph) > max_recomputed(float(graph.seconds.sum()) / machine.workers):
-            return graph
-        cost = predicted_cost(graph, machine) if cost is None else cost
-        tasks = recompute_spilled(graph, machine, MIN_RECOMPUTING_GAIN * cost)
-        if tasks is None:
-            return graph
-        try:
-            other = placed(tasks)
-        except CapacityError:
-            return graph
-        other_cost = predicted_cost(other, machine)
-        if other_cost >= cost:
-            return graph
-        graph, cost = other, other_cost
-    return graph

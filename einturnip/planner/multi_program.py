@@ -29,18 +29,18 @@ Lower = Callable[[int, int], TaskGraph]
 
 @dataclass(frozen=True)
 class _Arrangement:
-    """Task graphs that alternate or not, in one arena or each in its own part of it.
+    """The order of several task graphs, and their parts of the arena.
 
-    ``in_turns``: tasks of the programs alternate. ``nbytes``: the part of each program, if they are separate.
+    ``alternating``: tasks of the programs alternate. ``nbytes``: the arena bytes of each program, if they are separate.
     """
 
     graphs: Sequence[TaskGraph]
-    in_turns: bool = True
+    alternating: bool = True
     nbytes: Sequence[int] | None = None
 
     def built(self, names: Sequence[str], available: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
         """Return the joint plan in an arena of ``available`` bytes."""
-        tasks = join(self.graphs, names, self.in_turns)
+        tasks = join(self.graphs, names, self.alternating)
         outputs = tasks.decomposition.graph.outputs
         rereadable = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
         parts = None
@@ -59,13 +59,13 @@ def plan_together(
     machine: Machine,
     readable: frozenset[str],
 ) -> MemGraph:
-    """Return the joint plan of the arrangement that the simulator finds fastest, or the first good one.
+    """Return the joint plan of the arrangement with the lowest predicted cost, or the first good one.
 
     ``alone``: the programs, each planned for all of the memory; executed one after the other, they always fit.
     ``readable``: outputs, by their joint names, that can be read back.
 
     Raises:
-        CapacityError: not even that fits in addition to the plans themselves.
+        CapacityError: the programs do not fit together with their plans, even one after the other.
     """
 
     def available(graphs: Sequence[TaskGraph]) -> int:
@@ -77,7 +77,7 @@ def plan_together(
         try:
             found = arrangement.built(names, available(arrangement.graphs), machine, readable)
         except CapacityError as error:
-            if not arrangement.in_turns:
+            if not arrangement.alternating:
                 refused = error
             continue
         cost = predicted_cost(found, machine) * (1.0 if arrangement.nbytes is None else SEPARATE_FACTOR)
@@ -111,7 +111,7 @@ def _arrangements(alone: Sequence[MemGraph], lower: Lower, available: int) -> It
     if sum(peaks) <= available:
         yield _Arrangement(graphs, nbytes=[n + (available - sum(peaks)) // len(peaks) for n in peaks])
     yield _Arrangement(graphs)
-    yield _Arrangement(graphs, in_turns=False)
+    yield _Arrangement(graphs, alternating=False)
     n = len(alone)
     for first in PROGRAM_SHARES if n == 2 else (1 / n,):
         nbytes = [int(available * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]

@@ -56,8 +56,8 @@ class PlanningBudget:
         if self.stated:
             return self.nbytes, self.nbytes
         min_nbytes = self.nbytes - (plan.arena - min(plan.memgraph.arenas_nbytes))
-        leaves = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
-        return max(0, min_nbytes), UNLIMITED_NBYTES if not leaves and 2 * min_nbytes <= self.nbytes else int(
+        moves_again = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
+        return max(0, min_nbytes), UNLIMITED_NBYTES if not moves_again and 2 * min_nbytes <= self.nbytes else int(
             self.nbytes * (1 + MAX_UNUSED)
         )
 

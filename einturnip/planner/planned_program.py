@@ -22,8 +22,7 @@ from einturnip.tiling.types import Decomposition
 class PlannedProgram:
     """A plan with its budget, its predictions, and the files or arrays that it reads and writes.
 
-    ``capacity``: arena bytes that it was placed in. ``limit``: bytes that intermediates of contraction orders were kept
-    within, if any.
+    ``capacity``: arena bytes that it was placed in. ``limit``: maximum bytes of an intermediate of products, if any.
     """
 
     graph: EinGraph

@@ -39,7 +39,7 @@ class Planner:
         self._folder = None if single_use else self._plan_folder()
 
     def passes(self) -> Iterator[tuple[str, PlannedProgram]]:
-        """Yield the plan after each pass, with the name of the pass; the end proves and caches the last plan.
+        """Yield the plan after each pass, with the name of the pass; then prove the last plan and cache it.
 
         Raises:
             CapacityError: the budget is too small; names the minimum.
@@ -92,7 +92,7 @@ class Planner:
         return PlannedProgram(*found, request.sources, request.targets, capacity=lowered.capacity, limit=best.limit)
 
     def _better_cached(self, found: PlannedProgram) -> PlannedProgram:
-        """Return the plan found, or a cached one for less memory that is predicted to be faster."""
+        """Return the found plan, or a cached one for less memory that is predicted to be faster."""
         if self._folder is None or self._request.options.reproducible:
             return found
         return self._fitting(self._folder.better(_stored(found), self._budget)) or found
@@ -112,7 +112,7 @@ def _stored(planned: PlannedProgram) -> plan_store.StoredPlan:
 
 
 def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
-    """Return the plan for the device: it offloads to host memory while there is space."""
+    """Return the plan for the device: offloads go to host memory as long as it has space."""
     if request.device.kind.on_host:
         return replace(planned, device=request.device)
     pinned = pinned_limit(request.options.host_memory, resident_nbytes())
@@ -121,7 +121,7 @@ def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
 
 
 def _with_actual_kernels(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
-    """Return the plan with the prediction for its actual kernels, some of which NumPy runs."""
+    """Return the plan with the times of NumPy for kernels that will not be compiled."""
     options = request.options
     if not request.device.kind.on_host or options.reproducible or options.replayed is not None:
         return planned

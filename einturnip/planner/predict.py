@@ -55,7 +55,7 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | 
 
 
 def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> float:
-    """Return the time of a plan on a virtual clock, including Python's dispatch and first use of pages.
+    """Return the time of a plan on a virtual clock, including Python's dispatch and page faults.
 
     On the host, threads that compute, read and write share the cores; compute threads also run short transfers.
     """

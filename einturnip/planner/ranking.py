@@ -39,7 +39,7 @@ def comparison_budget(seconds: float) -> float:
 
 
 def max_recomputed(seconds: float) -> float:
-    """Return the maximum number of ops of a plan that is made again to recompute values.
+    """Return the maximum number of ops of a plan that is made a second time to recompute values.
 
     Few such plans are made, and they may save most bytes that a long run spills. ``seconds``: of the run.
     """

@@ -48,9 +48,9 @@ class Options:
     search. ``force``: plan programs that would be refused as infeasible (``feasible``). ``device``: ``cpu``,
     ``cuda:1``, ``cuda:0,1``, ...; except on the CPU, the budget is that of each device, and ``host_memory`` limits the
     process. ``link``: between any two devices; by default devices copy from each other in memory. ``rates``: of
-    the devices' kernels; () if they are equal. ``extra``: by device, the bytes of its budget beyond
-    ``memory`` or ``arena``, which are those of the smallest; () if all have the same. ``retries``: on a cluster, how
-    often a run that lost a worker is planned anew for those that are left.
+    the devices' kernels; () if they are equal. ``extra``: by device, the bytes of its budget beyond ``memory`` or
+    ``arena``, which are for the smallest device; () if all have the same. ``retries``: maximum number of times that a
+    run on a cluster that lost a worker is planned again for the remaining workers.
     """
 
     memory: int | None = None
@@ -89,11 +89,10 @@ class GraphRequest:
     """A graph to plan.
 
     ``layouts``: layouts of stored tensors by node; ``readable``: outputs that can be read back. ``ordered``: states are
-    summed in one order, whatever the walk. ``choose``: replaces the search for a tiling. ``max_price``: if by formula
-    all tilings take more seconds, none is lowered. ``rival``: a plan of another variant; worse ones are not made.
-    ``extra``: by device, bytes of its arena beyond that of the smallest.
-    ``max_arena``: limit of the arena; 0 requests the plan with minimum memory. ``finished``: by output, regions that
-    are stored already.
+    summed in one order, in any order of tiles. ``choose``: replaces the search for a tiling. ``max_price``: if by
+    formula all tilings take more seconds, none is lowered. ``rival``: a plan of another variant; worse ones are not
+    made. ``extra``: by device, bytes of its arena beyond that of the smallest. ``max_arena``: limit of the arena; 0
+    requests the plan with minimum memory. ``finished``: by output, regions that are stored already.
     """
 
     graph: EinGraph
@@ -131,7 +130,7 @@ class PlanRequest:
 
     @property
     def rewrite_limit(self) -> int | None:
-        """Bytes that rewrites keep intermediates within, if possible; None for no limit."""
+        """Maximum bytes of an intermediate that rewrites add, if possible; None for no limit."""
         if self.options.replayed is not None:
             return self.options.replayed.limit
         if self.options.reproducible:
@@ -166,7 +165,7 @@ def request_for(
     """Return the request for a plan on a device of this machine, within the options' budget.
 
     Raises:
-        BindError: there is a link, and one device; rates or sizes are not one for each.
+        BindError: a link is stated for one device; the number of rates or memory sizes is not that of the devices.
     """
     if options.link is not None and not device.further:
         raise BindError("--link joins devices, and the plan is for one. help: name several, as in --device sim:0,1")

@@ -1,8 +1,8 @@
 """Searches the variants of a program: contraction order, and fused or unfused kernels.
 
-In: the graph of a program. Out: the best plan over the variants worth planning, whose run keeps the memory limit. For
-one graph the search prices tilings that fit, and lowers and simulates the best few. The sequence of tilings does not
-depend on the budget, so feasibility is monotone: a tiling that fits a budget fits every larger one.
+In: the graph of a program. Out: the best plan of the variants that are worth planning; its run stays within the memory
+limit. For one graph the search prices tilings that fit, and lowers and simulates the best few. The sequence of tilings
+does not depend on the budget, so feasibility is monotone: a tiling that fits a budget fits every larger one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
             raise lowering.refusal(needed)
         found = lowering.with_recompute(found)
     lowering.release_memory()
-    budget = Budget(request.memory.memory, lowering.available_beside(found), request.extra)
+    budget = Budget(request.memory.memory, lowering.available_with_plan(found), request.extra)
     return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
 
 
@@ -137,7 +137,7 @@ def release_search_memory(graph: MemGraph) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedVariant:
-    """A plan and its variant. ``limit``: bytes that intermediates of products were kept within, if any."""
+    """A plan and its variant. ``limit``: maximum bytes of an intermediate of products, if any."""
 
     graph: EinGraph
     lowered: LoweredPlan
@@ -147,7 +147,7 @@ class PlannedVariant:
 
 @dataclass(frozen=True)
 class Variants:
-    """The rewritten program, unfused and fused, for a limit of intermediates in bytes, if any."""
+    """The rewritten program, unfused and fused. ``limit``: maximum bytes of an intermediate, if any."""
 
     unfused: EinGraph
     fused: EinGraph
@@ -256,7 +256,7 @@ def _variants(request: PlanRequest, limit: int | None) -> Variants:
 def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -> PlannedVariant:
     """Return the plan of one graph with its prediction.
 
-    ``limit``: bytes that its intermediates were kept within.
+    ``limit``: maximum bytes of an intermediate of products, if any.
 
     Raises:
         CapacityError: it does not fit. TooExpensive: by formula, it costs more than the graph's ``max_price``.
@@ -270,7 +270,7 @@ def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -
         prediction = predict(lowered.memgraph, request.machine, policy(request.options.policy), known)
         release_search_memory(lowered.memgraph)
         return PlannedVariant(graph.graph, lowered, prediction, limit)
-    # Frames of the traceback hold the failed plan; drop them, so that the next variant can use their memory.
+    # The traceback keeps the failed plan alive; drop it, so that the next variant can use its memory.
     refused.__cause__ = refused.__context__ = None
     if request.memory is not None:
         trim_heap()
@@ -280,10 +280,10 @@ def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -
 def _fused_or_not(
     request: PlanRequest, variants: Variants, max_price: float = math.inf, rival: PlannedVariant | None = None
 ) -> PlannedVariant:
-    """Return the plan of the fused graph, or of the unfused one if that is better or alone fits.
+    """Return the plan of the fused graph, or of the unfused one if it is better or the only one that fits.
 
-    The unfused plan is not made if it could hardly win: planning tensors that fusion avoids, and that would not fit,
-    takes time and memory. Nor is the fused plan made if the unfused one takes less time than the fused kernels alone.
+    The unfused plan is not made if it is unlikely to win, because planning the tensors that fusion avoids takes time
+    and memory. The fused plan is not made if the unfused one takes less time than the fused kernels alone.
     """
     fused, unfused, limit, machine = variants.fused, variants.unfused, variants.limit, request.machine
     unfused_request = replace(request.of_graph(unfused), max_price=max_price, rival=_rival(rival, machine))
@@ -327,17 +327,17 @@ def _fused_or_not(
     return found if other is None else _faster_of(found, other, None)
 
 
-Step: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
-STEPS: tuple[Step, ...] = ("same tiling", "same tiling", "another search", "minimum memory")
+Fallback: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
+# The ways to make a smaller plan, in the order in which they are tried; "same tiling": in a smaller arena.
+FALLBACKS: tuple[Fallback, ...] = ("same tiling", "same tiling", "another search", "minimum memory")
 
 
 def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
     """Return the best plan over all variants or, if its run would not fit the memory, a smaller one.
 
-    The search estimates the size of plans. Once a plan is made, the resident memory is measured, including the heap
-    that the search left behind, so that a plan that is too large never runs. Then the same tiling is tried in a smaller
-    arena, another search, and finally the plan with minimum memory: if that fits, nothing is refused, whatever the
-    search proposed.
+    The search only estimates the size of plans. Once a plan is made, the resident memory is measured, including the
+    heap that the search left behind, and plans that are too large are replaced by smaller ones (``FALLBACKS``). So the
+    program is refused only if the plan with minimum memory does not fit.
 
     Raises:
         CapacityError: no plan fits.
@@ -348,7 +348,7 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
     if memory is None or request.options.arena is not None or request.options.replayed is not None:
         return found
     excess = excess_nbytes(found.lowered.memgraph, memory, workers)
-    for step in STEPS:
+    for fallback in FALLBACKS:
         if excess <= 0:
             break
         if found is not None:
@@ -356,12 +356,14 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
             max_arena = found.lowered.memgraph.peak_nbytes - excess - FIT_MARGIN
             found = None  # the last reference, so that the next plan is made in its memory
         trim_heap()
-        # The estimates of the next search count the heap that this one leaves behind, but the search reuses it.
+        # The next search estimates with the heap that this one leaves behind, but reuses it.
         reused = resident_nbytes() - began
         try:
-            found = plan_variant(request, _smaller(step, graph, tiles, max_arena, excess + FIT_MARGIN, reused), limit)
+            found = plan_variant(
+                request, _smaller(fallback, graph, tiles, max_arena, excess + FIT_MARGIN, reused), limit
+            )
         except CapacityError:
-            if step == "minimum memory":
+            if fallback == "minimum memory":
                 raise
             continue
         excess = excess_nbytes(found.lowered.memgraph, memory, workers)
@@ -377,17 +379,17 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
 
 
 def _smaller(
-    step: Step, graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
+    fallback: Fallback, graph: GraphRequest, tiles: tuple[int, ...], max_arena: int, excess: int, reused: int
 ) -> GraphRequest:
     """Return the request for a smaller plan of a graph.
 
     ``tiles``: of the plan that exceeds the memory by ``excess`` bytes; they are placed in ``max_arena`` bytes.
     ``reused``: bytes of heap that the next search reuses.
     """
-    if step == "another search":
+    if fallback == "another search":
         return replace(graph, memory=replace(graph.memory, withheld=excess - reused))
     smaller = replace(graph, memory=replace(graph.memory, withheld=-reused), max_arena=0)
-    if step == "minimum memory":
+    if fallback == "minimum memory":
         return smaller
 
     def choose(grouped: EquivalenceClasses) -> Tiling:

@@ -18,10 +18,10 @@ from einturnip.tiling.types import Decomposition
 Ints = NDArray[np.int64]
 
 
-def join(graphs: Sequence[TaskGraph], names: Sequence[str], in_turns: bool) -> TaskGraph:
+def join(graphs: Sequence[TaskGraph], names: Sequence[str], alternating: bool) -> TaskGraph:
     """Return one graph of all tasks; inputs, outputs and tensors are named ``program.X``.
 
-    ``in_turns``: the next task is that of the program that has done the smallest share of its work. Otherwise the
+    ``alternating``: the next task is that of the program that has done the smallest share of its work. Otherwise the
     programs run one after the other.
     """
     decompositions = [g.decomposition for g in graphs]
@@ -32,7 +32,7 @@ def join(graphs: Sequence[TaskGraph], names: Sequence[str], in_turns: bool) -> T
         np.where(g.kind == TaskKind.STORE, g.node + o, g.node + n)
         for g, n, o in zip(graphs, first_node, first_output, strict=True)
     ]
-    done = np.concatenate([_done(g) if in_turns else np.full(len(g), float(p)) for p, g in enumerate(graphs)])
+    done = np.concatenate([_done(g) if alternating else np.full(len(g), float(p)) for p, g in enumerate(graphs)])
     order = np.argsort(done, kind="stable")
 
     def column(name: str, first: Sequence[int] | None = None) -> NDArray[Any]:

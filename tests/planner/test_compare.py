@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.kernels.blas.contraction import ContractionKernel
-from einturnip.planner import compare, lower
+from einturnip.planner import compare, lower, recomputing
 from einturnip.planner.budget import PlanningMemory, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival, _Comparison
@@ -240,9 +240,9 @@ def test_a_long_plan_recomputes_values_even_if_few_like_it_are_compared(monkeypa
             return 100_000
 
     plan, asked = Spilling(np.float64(40.0), 0), list[object]()  # type: ignore[arg-type]
-    monkeypatch.setattr(lower, "predicted_cost", lambda *_: 20.0)
-    monkeypatch.setattr(lower, "recompute_spilled", lambda graph, *_: asked.append(graph))
-    assert lower.rematerialize(plan, MACHINE, lambda _: plan) is plan  # type: ignore[arg-type,return-value,comparison-overlap]
+    monkeypatch.setattr(recomputing, "predicted_cost", lambda *_: 20.0)
+    monkeypatch.setattr(recomputing, "recompute_spilled", lambda graph, *_: asked.append(graph))
+    assert recomputing.recompute_while_better(plan, MACHINE, lambda _: plan) is plan  # type: ignore[arg-type,return-value,comparison-overlap]
     assert asked == [plan]
 
 
