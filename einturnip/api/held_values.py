@@ -1,4 +1,4 @@
-"""Tensors kept between runs of plans: states of a session, values that stages hand on."""
+"""Tensors that outlive a run of a plan: states of a session, values that stages pass to each other."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LARGE_NBYTES = 1 << 18
 
 
 class HeldValues:
-    """Values in memory while there is room, else in nameless files; and plans that read them.
+    """Values in memory as far as they fit, the others in nameless files; plans that read and write them.
 
-    ``changes`` counts the changes of storage after which earlier plans may not fit any more. ``lazy``: values take
-    memory when they are first written, which is after planning.
+    ``changes``: number of changes of storage, after each of which earlier plans must be made again. ``lazy``: values
+    take memory when they are first written, which is after planning.
     """
 
     def __init__(self, spill: str | None, lazy: bool = False) -> None:
@@ -42,10 +42,10 @@ class HeldValues:
     def allocate(
         self, values: Iterable[tuple[str, tuple[int, ...], DType]], options: Options, replaced: Collection[str]
     ) -> Iterator[StateStorage]:
-        """Allocate the values, the smallest ones in memory; yields each, to be filled.
+        """Allocate the values, the smallest ones in memory; yields each value, for the caller to fill.
 
-        If there is memory, a large one of those ``replaced`` gets a second copy: a step then reads one and writes the
-        other in place.
+        As far as memory suffices, large values in ``replaced`` get a second buffer: a step then reads one buffer and
+        writes the other, without a copy.
         """
         available = spare = self.available_nbytes(options)
         for name, shape, dtype in sorted(values, key=lambda value: math.prod(value[1]) * value[2].itemsize):
@@ -68,10 +68,12 @@ class HeldValues:
         targets: Mapping[str, str] = MappingProxyType({}),
         results: int = 0,
     ) -> tuple[PlannedProgram, Options]:
-        """Plan a graph whose inputs and outputs named like a value are that value.
+        """Plan a graph; an input or output with the name of a value reads or writes that value.
 
-        ``sources``: of the other inputs. ``targets``: of the other outputs that are kept. ``results``: bytes of those
-        in memory. Moves values to files where the plan does not fit otherwise.
+        Moves values to files if the plan does not fit otherwise.
+
+        ``sources``: sources of the other inputs. ``targets``: targets of the other outputs. ``results``: bytes of the
+        outputs that are arrays.
 
         Raises:
             CapacityError: it does not fit with all values in files.
@@ -88,18 +90,18 @@ class HeldValues:
                 self.changes += 1
                 continue
             memgraph, separate = write_in_place(planned.memgraph, self._replaced(planned.graph))
-            overlapping = [self.storages[planned.graph.nodes[node].name] for node in sorted(separate)]
-            undoubled = [storage for storage in overlapping if storage.write is storage.read]
-            if not undoubled:
+            two_buffers = [self.storages[planned.graph.nodes[node].name] for node in sorted(separate)]
+            missing = [storage for storage in two_buffers if storage.write is storage.read]
+            if not missing:
                 return replace(planned, memgraph=memgraph, sources={}, targets={}), limited
             nbytes = sum(s.nbytes * (1 + (s.write is not s.read)) for s in self.storages.values())
-            for storage in undoubled:
+            for storage in missing:
                 nbytes += storage.nbytes
                 storage.double(nbytes <= self.available_nbytes(options))
             self.changes += 1
 
     def _replaced(self, graph: EinGraph) -> dict[int, int]:
-        """The number of the output that replaces a value, by the value's node."""
+        """By the node of an input that is a value, the number of the output that replaces the value."""
         outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
         nodes = enumerate(graph.nodes)
         return {
@@ -115,11 +117,11 @@ class HeldValues:
             if results >= options.memory:
                 raise CapacityError(f"a step's results take {format_size(results)}, which is the whole limit", results)
             options = replace(options, memory=options.memory - results, base_nbytes=options.base_nbytes + results)
-        held = {name: storage.read for name, storage in self.storages.items()}
+        values = {name: storage.read for name, storage in self.storages.items()}
         outputs = dict(graph.outputs)
-        with reserved(self.nbytes() if self._lazy else 0):  # otherwise they are resident already
+        with reserved(self.nbytes() if self._lazy else 0):  # values that are not lazy are resident already
             planned = make_plan(
-                graph, {**sources, **held}, {**targets, **{n: n for n in held if n in outputs}}, options
+                graph, {**sources, **values}, {**targets, **{n: n for n in values if n in outputs}}, options
             )
         return planned, options
 
@@ -144,7 +146,7 @@ class HeldValues:
         return int(VALUES_SHARE * max(0, options.memory - taken))
 
     def nbytes(self) -> int:
-        """Bytes of memory that values take."""
+        """Bytes of memory that the values take, also those that are allocated but not written yet."""
         return sum(_array_nbytes(storage.read, storage.write) for storage in self.storages.values())
 
     def close(self) -> None:

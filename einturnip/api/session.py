@@ -232,7 +232,7 @@ class Session:
         self._activate(plan)
         result = self._run(plan, sources, progress, stop)
         for storage in self._held.storages.values():
-            storage.turn()
+            storage.swap()
         self.steps += 1
         return result
 

@@ -1,4 +1,4 @@
-"""Jobs of programs with long loops: a plan for each stage, that of a body for all iterations."""
+"""Jobs of programs with long loops: one plan for each stage, also for all iterations of a loop."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _CountedReport: TypeAlias = tuple[RunReport, int]
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """A stage, its plan, and its inputs that are the same in every iteration."""
+class _PlannedStage:
+    """A stage, its plan, and the inputs that are the same in every iteration."""
 
     stage: Stage
     plan: StepPlan
@@ -80,24 +80,26 @@ class StagedJob:
         if staged.in_segments is not None and _values_nbytes(staged) > self._held.available_nbytes(options):
             staged = staged.in_segments()
         self._staged, self._options = staged, options
-        self._placed: list[_Placed] = []
+        self._stages: list[_PlannedStage] = []
         self.sources |= {node.name: missing(node) for node in staged.inputs if node.name not in self.sources}
         self._counts = dict[str, int]()  # the iterations of each ``while`` that has run, by its condition
-        self._kept: dict[str, StateStorage] = {}  # copies in memory of inputs that every iteration reads
-        self._filled = set[str]()  # those that this run has read
-        self._last: list[tuple[_Placed, RunReport, int]] = []  # of the stages that ran last, with their runs
+        self._copies: dict[str, StateStorage] = {}  # in memory, of files that every iteration reads
+        self._filled = set[str]()  # the copies that this run has filled
+        self._last: list[
+            tuple[_PlannedStage, RunReport, int]
+        ] = []  # of the last run: its stages, the last report and the number of runs of each
         try:
             replaced = {name for stage in staged.stages if stage.iterations for name in stage.iterations.states}
             values = [(value.name, value.shape, value.dtype) for value in staged.values]
             for _ in self._held.allocate(values, options, replaced):
                 pass
-            self._keep_inputs()
+            self._copy_inputs()
             try:
                 self._plan_all()
             except CapacityError:
-                if not self._kept:
+                if not self._copies:
                     raise
-                self._drop_kept()
+                self._drop_copies()
                 self._plan_all()
         except BaseException:
             self.close()
@@ -106,7 +108,7 @@ class StagedJob:
     @property
     def device(self) -> str:
         """The device that runs the plans, in words."""
-        return self._placed[0].plan.planned.device.description
+        return self._stages[0].plan.planned.device.description
 
     @property
     def name(self) -> str:
@@ -121,7 +123,7 @@ class StagedJob:
     @property
     def prediction(self) -> Prediction:
         """The time, memory and bytes that the plans predict, for all iterations or the bound of a ``while``."""
-        return joined_prediction([(p.plan.planned.prediction, iteration_count(p.stage)) for p in self._placed])
+        return joined_prediction([(p.plan.planned.prediction, iteration_count(p.stage)) for p in self._stages])
 
     def explain(self) -> str:
         """Explain the plan of each stage as text."""
@@ -138,19 +140,19 @@ class StagedJob:
     @property
     def plans(self) -> list[tuple[Stage, StepPlan]]:
         """Each stage with its plan."""
-        return [(placed.stage, placed.plan) for placed in self._placed]
+        return [(planned_stage.stage, planned_stage.plan) for planned_stage in self._stages]
 
     def close(self) -> None:
         """Close the sources and free the values; idempotent.
 
-        A result refers to the plans, and keeps no value by that.
+        A result that outlives the job refers to its plans, but keeps no value alive.
         """
         close_all(self.sources.values())
-        for placed in self._placed:
-            placed.plan.release()
-        self._placed = [replace(placed, sources={}) for placed in self._placed]
+        for planned_stage in self._stages:
+            planned_stage.plan.release()
+        self._stages = [replace(planned_stage, sources={}) for planned_stage in self._stages]
         self.sources = {}
-        self._drop_kept()
+        self._drop_copies()
         self._held.close()
 
     def run(
@@ -170,8 +172,8 @@ class StagedJob:
         shown = StageProgress(progress, self.plans)
         self._last, self._filled = [], set()
         try:
-            for number in range(len(self._placed)):
-                is_last = number == len(self._placed) - 1
+            for number in range(len(self._stages)):
+                is_last = number == len(self._stages) - 1
                 for ran, reports in self._run(number, sinks if is_last else {}, stop, shown, loops):
                     if reports:
                         self._last.append((ran, reports[-1][0], sum(times for _, times in reports)))
@@ -187,69 +189,68 @@ class StagedJob:
         """Compare the last run, whose report this is, with its plans; an iteration stands for all of its loop."""
         from einturnip.report.analyze import analyse, joined
 
-        return joined([(analyse(placed.plan.planned, last), n) for placed, last, n in self._last], report)
+        return joined([(analyse(planned_stage.plan.planned, last), n) for planned_stage, last, n in self._last], report)
 
     # -- planning
 
-    def _keep_inputs(self) -> None:
-        """Allocate copies of files that loops read in each iteration, the smallest first, while there is room."""
+    def _copy_inputs(self) -> None:
+        """Allocate copies in memory of files that each iteration reads, the smallest first, if they fit."""
         stages = [stage for stage in self._staged.stages if stage.iterations is not None]
         names = {n.name for stage in stages for n in stage.graph.nodes if isinstance(n, InputNode)}
-        names |= {part.value for stage in stages if stage.iterations for part in stage.iterations.reads.values()}
+        names |= {read.value for stage in stages if stage.iterations for read in stage.iterations.reads.values()}
         files = {name: s for name, s in self.sources.items() if name in names and not isinstance(s, ArraySource)}
         available = self._held.available_nbytes(self._options) - self._held.nbytes()
         for name, source in sorted(files.items(), key=lambda item: _nbytes(item[1])):
             available -= _nbytes(source)
             if available < 0:
                 break
-            self._kept[name] = StateStorage(name, source.shape, source.dtype, True, None, lazy=True)
+            self._copies[name] = StateStorage(name, source.shape, source.dtype, True, None, lazy=True)
 
-    def _drop_kept(self) -> None:
-        for storage in self._kept.values():
+    def _drop_copies(self) -> None:
+        for storage in self._copies.values():
             storage.close()
-        self._kept = {}
+        self._copies = {}
 
     def _plan_all(self) -> None:
         """Plan the stages; a refusal names the minimum of the largest."""
         changes = -1
         while changes != self._held.changes:
-            changes, self._placed, refused = self._held.changes, [], list[CapacityError]()
+            changes, self._stages, refused = self._held.changes, [], list[CapacityError]()
             for stage in self._staged.stages:
                 try:
-                    self._placed.append(self._plan(stage))
+                    self._stages.append(self._plan(stage))
                 except CapacityError as error:
                     refused.append(error)
             if refused:
                 raise max(refused, key=lambda error: error.needed)
 
-    def _plan(self, stage: Stage) -> _Placed:
+    def _plan(self, stage: Stage) -> _PlannedStage:
         iterations = stage.iterations
         sources = dict(self.sources)
         if iterations is not None:
-            sources |= {name: storage.read for name, storage in self._kept.items()}
-        if iterations is not None:
+            sources |= {name: storage.read for name, storage in self._copies.items()}
             if iterations.variable is not None:
                 counter = np.array(iterations.values[0], np.int64)
                 sources[iterations.variable] = array_source(counter, iterations.variable)
             for name, read in iterations.reads.items():
-                base = self._source(read.value)
-                at = index_of(read, base.shape, next(iter(iterations.values), 0))
-                sources[name] = slice_source(base, at) if isinstance(base, ArraySource) else SliceSource(base, at)
+                sliced = self._source(read.value)
+                at = index_of(read, sliced.shape, next(iter(iterations.values), 0))
+                sources[name] = slice_source(sliced, at) if isinstance(sliced, ArraySource) else SliceSource(sliced, at)
         is_last = stage is self._staged.stages[-1]
-        kept = tiers(self.targets) if is_last else {}
+        targets = tiers(self.targets) if is_last else {}
         if iterations is not None:
-            kept = {name: name for name in iterations.writes}
-        with reserved(sum(storage.nbytes for storage in self._kept.values())):
-            planned, options = self._held.plan(stage.graph, sources, self._options, kept)
+            targets = {name: name for name in iterations.writes}
+        with reserved(sum(storage.nbytes for storage in self._copies.values())):
+            planned, options = self._held.plan(stage.graph, sources, self._options, targets)
         if has_bound(stage):  # the bound says little about the iterations
-            return _Placed(stage, StepPlan(planned, options), sources)
+            return _PlannedStage(stage, StepPlan(planned, options), sources)
         statement, seconds = stage.graph.statement(stage.line), planned.prediction.seconds
         require_iterations_in_time(statement, stage.line, iteration_count(stage), seconds, options)
-        return _Placed(stage, StepPlan(planned, options, iteration_count(stage)), sources)
+        return _PlannedStage(stage, StepPlan(planned, options, iteration_count(stage)), sources)
 
     def _source(self, name: str) -> Source:
-        """A value, or an input of the program as loops read it."""
-        storage = self._held.storages.get(name) or self._kept.get(name)
+        """The source of a value, or of an input of the program as loops read it."""
+        storage = self._held.storages.get(name) or self._copies.get(name)
         return self.sources[name] if storage is None else storage.read
 
     # -- running
@@ -261,17 +262,17 @@ class StagedJob:
         stop: threading.Event | None,
         shown: StageProgress,
         loops: list[WhileReport],
-    ) -> Iterator[tuple[_Placed, list[_CountedReport]]]:
-        """Run a stage, and the replay before it; yields the reports of each.
+    ) -> Iterator[tuple[_PlannedStage, list[_CountedReport]]]:
+        """Run a stage with its replay, the stage before it, if it has one; yields the reports of each.
 
-        Adds the end of a ``while`` to ``loops``.
+        Appends the number of iterations of a ``while`` to ``loops``.
         """
-        placed = self._placed[number]
-        iterations = placed.stage.iterations
+        planned_stage = self._stages[number]
+        iterations = planned_stage.stage.iterations
         if iterations is None:
-            yield placed, [self._run_statements(number, sinks, stop, shown)]
+            yield planned_stage, [self._run_statements(number, sinks, stop, shown)]
         elif not iterations.replays:
-            before = self._placed[number - 1] if number else placed
+            before = self._stages[number - 1] if number else planned_stage
             is_replayed = before.stage.iterations is not None and before.stage.iterations.replays
             values = iterations.values
             if iterations.counted is not None:
@@ -285,43 +286,45 @@ class StagedJob:
                 length = iterations.segment
                 for start in reversed(range(0, len(values), length)):
                     segment = values[::-1][start : start + length]
-                    again += self._replay(number - 1, segment, placed.plan, stop, shown)
-                    _let_go(before.plan, placed.plan)
+                    again += self._replay(number - 1, segment, stop, shown)
+                    _release_unless_both_fit(before.plan, planned_stage.plan)
                     reports += self._run_loop(number, segment[::-1], stop, shown, [])
-                    _let_go(placed.plan, before.plan)
+                    _release_unless_both_fit(planned_stage.plan, before.plan)
                 yield before, again
             else:
                 reports = self._run_loop(number, values, stop, shown, loops)
-            yield placed, reports
+            yield planned_stage, reports
 
     def _run_statements(
         self, number: int, sinks: Mapping[str, Sink], stop: threading.Event | None, shown: StageProgress
     ) -> _CountedReport:
         """Run a stage that is not a loop."""
-        placed, held = self._placed[number], self._held.storages
-        plan, graph = placed.plan, placed.plan.planned.graph
+        planned_stage, held = self._stages[number], self._held.storages
+        plan, graph = planned_stage.plan, planned_stage.plan.planned.graph
         names = [node.name for node in graph.nodes if isinstance(node, InputNode)]
-        sources = {name: placed.sources[name] if name in placed.sources else held[name].read for name in names}
+        sources = {
+            name: planned_stage.sources[name] if name in planned_stage.sources else held[name].read for name in names
+        }
         written = {name: sinks[name] if name in sinks else held[name].read for name, _ in graph.outputs}
         only = plan.run(sources, written, None, None if plan.runs_inline else stop)
         shown.ended(number)
         return only.report(), 1
 
     def _fill(self, initial: Mapping[str, str | ValueSlice], values: range) -> None:
-        """Copy what values begin with in the first of these iterations."""
+        """Copy the initial contents of values for the first of these iterations."""
         held = self._held.storages
         for name, source in initial.items():
             if isinstance(source, str):
                 held[name].fill(self._source(source))
             elif values:
-                base = held[source.value]
-                held[name].fill(slice_source(base.read, index_of(source, base.shape, values[0])))
+                sliced = held[source.value]
+                held[name].fill(slice_source(sliced.read, index_of(source, sliced.shape, values[0])))
 
     def _replay(
-        self, number: int, values: range, other: StepPlan, stop: threading.Event | None, shown: StageProgress
+        self, number: int, values: range, stop: threading.Event | None, shown: StageProgress
     ) -> list[_CountedReport]:
         """Compute the states of a segment again."""
-        iterations = self._placed[number].stage.iterations
+        iterations = self._stages[number].stage.iterations
         assert iterations is not None
         self._fill(iterations.initial, values)
         return self._run_loop(number, values, stop, shown, [])
@@ -335,23 +338,23 @@ class StagedJob:
         loops: list[WhileReport],
     ) -> list[_CountedReport]:
         """Run iterations of a loop."""
-        placed, held = self._placed[number], self._held.storages
-        iterations = placed.stage.iterations
+        planned_stage, held = self._stages[number], self._held.storages
+        iterations = planned_stage.stage.iterations
         assert iterations is not None
-        used = {n.name for n in placed.stage.graph.nodes if isinstance(n, InputNode)}
+        used = {n.name for n in planned_stage.stage.graph.nodes if isinstance(n, InputNode)}
         used |= {source for source in iterations.initial.values() if isinstance(source, str)}
-        used |= {part.value for part in iterations.reads.values()}
-        for name in sorted(used & self._kept.keys() - self._filled):
-            self._kept[name].fill(self.sources[name])
+        used |= {read.value for read in iterations.reads.values()}
+        for name in sorted(used & self._copies.keys() - self._filled):
+            self._copies[name].fill(self.sources[name])
             self._filled.add(name)
-        bases = {part.value: self._source(part.value) for part in iterations.reads.values()}
-        loop = LoopRun(iterations, placed.plan, placed.sources, bases, held)
+        sliced = {read.value: self._source(read.value) for read in iterations.reads.values()}
+        loop = LoopRun(iterations, planned_stage.plan, planned_stage.sources, sliced, held)
         n_run = n_reported = 0
         reports = list[_CountedReport]()
         for value, run in loop.run(values, stop):
             n_run += 1
             shown.ended(number, value)
-            if not loop.goes_on:
+            if not loop.continues:
                 reports.append((run.report(), n_run - n_reported))
             elif run.has_events and n_reported < MAX_EVENT_REPORTS:
                 n_reported += 1
@@ -359,13 +362,13 @@ class StagedJob:
         if iterations.condition is not None:
             self._counts[iterations.condition] = n_run
             shown.skipped(number, len(values) - n_run)
-            reached, line = n_run == len(values) and loop.holds(), placed.stage.line
-            loops.append(WhileReport(line, placed.stage.graph.statement(line), n_run, len(values), reached))
+            reached, line = n_run == len(values) and loop.holds(), planned_stage.stage.line
+            loops.append(WhileReport(line, planned_stage.stage.graph.statement(line), n_run, len(values), reached))
         return reports
 
 
-def _let_go(plan: StepPlan, other: StepPlan) -> None:
-    """Free what a plan keeps between runs if another one could not keep its own too."""
+def _release_unless_both_fit(plan: StepPlan, other: StepPlan) -> None:
+    """Free the arena of a plan unless it and that of another plan fit the budget together."""
     if plan.kept_nbytes + other.kept_nbytes > other.planned.memgraph.capacity:
         plan.release()
 

@@ -1,4 +1,4 @@
-"""Derives one loop of a program in stages; ``stage_gradients`` says how."""
+"""Derives one loop of a program in stages, as the docstring of ``stage_gradients`` describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from einturnip.eingraph.builder import GraphBuilder
 class BackwardLoop:
     """The backward loop of the loop in stage number ``stage``, and its replay.
 
-    ``pending``: what adds up to the adjoint of a tensor that the loop carries, by the tensor's number.
+    ``pending``: by tensor that the loop carries, the summands of its adjoint after the loop.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class BackwardLoop:
         self._forward = self._lowering.drafts[stage]
         self._first, self._n = loop.values.start, len(loop.values)
         self._own = LoopDraft(loop.variable, loop.values[::-1], [], dict(loop.reads))
-        # By the number of an input of the body: the tape or the sum of its adjoints.
+        # By the number of an input of the body, the tape with its adjoints, or their sum.
         self._tapes: dict[int, int] = {}
         self._sums: dict[int, int] = {}
-        self._seeds: dict[int, int] = {}  # adjoints of the tensors that are written in slices, by their number
+        self._seeds: dict[int, int] = {}  # by tensor that is written in slices, its adjoint after the loop
 
     def add(self) -> None:
-        """Add the stages; the last one has what the loop depends on."""
+        """Add the stages; the last one computes the adjoints of the loop's operands."""
         sweep, lowering = self._sweep, self._lowering
         carried = [c for c in self._body.loop.carried if sweep.has_adjoint(c.number)]
         states = {c.number: c for c in carried if c.number not in self._body.written}
@@ -78,15 +78,15 @@ class BackwardLoop:
         lowering.begin(StageDraft(GraphBuilder(), self._forward.line))
         self._pass_on(states, outer, reads)
 
-    # -- what the loop carries
+    # -- carried tensors
 
     @property
     def _segment(self) -> int:
-        """The iterations whose states are known at the same time."""
+        """The number of iterations in a segment; all of them without segments."""
         return math.isqrt(max(self._n - 1, 0)) + 1 if self._lowering.in_segments else max(self._n, 1)
 
     def _zeros(self, number: int) -> int:
-        """The number of zeros in the shape of an input of the body."""
+        """The number of a tensor of zeros in the shape of an input of the body."""
         return self._sweep.made(self._sweep.total([], number), number)
 
     def _state(self, like: int, initial: int) -> int:
@@ -109,7 +109,7 @@ class BackwardLoop:
     # -- the states of the loop
 
     def _tape_input(self, state: int) -> int:
-        """The input that reads a state as it was when the iteration began."""
+        """Add an input that reads from the tape the state with which the iteration began; return its number."""
         lowering, tapes = self._lowering, self._loop.tape_of
         if state not in tapes:
             tapes[state] = self._new(state, (self._segment,), "tape")
@@ -120,7 +120,7 @@ class BackwardLoop:
         return number
 
     def _add_replay(self, renamed: Mapping[int, int]) -> None:
-        """Begin the stage that computes the states of a segment again; it stays empty if no tape is needed."""
+        """Begin the stage that recomputes the states of a segment; it stays empty if no tape is needed."""
         lowering, sweep = self._lowering, self._sweep
         copies = {state: self._new(state, (), "again") for state in self._loop.states}
         loop = LoopDraft(self._loop.variable, self._loop.values, list(copies.values()), dict(self._own.reads))
@@ -134,7 +134,7 @@ class BackwardLoop:
     # -- slices
 
     def _initial_slices(self) -> dict[int, int]:
-        """The inputs that read slices before an iteration writes them: of the tensor before the loop."""
+        """Add inputs that read the tensor before the loop, for slices that are read before they are written."""
         lowering, renamed = self._lowering, dict[int, int]()
         for number, read in self._loop.reads.items():
             written = self._body.written.get(read.tensor)
@@ -149,7 +149,7 @@ class BackwardLoop:
         return renamed
 
     def _between(self, number: int) -> int | None:
-        """How many iterations after a slice was written an input reads it."""
+        """The number of iterations from the write of a slice to its read; None unless it is positive."""
         read = self._loop.reads[number]
         written = self._body.written.get(read.tensor)
         found = None if written is None else iterations_between(written.place, read.place)
@@ -175,7 +175,7 @@ class BackwardLoop:
         return ((0, Position(1, ahead - self._first)),)
 
     def _read(self, tensor: int, place: Place, like: int) -> int:
-        """Add an input that reads a slice."""
+        """Add an input that reads a slice; return its number."""
         lowering = self._lowering
         axes = [n for axis, n in enumerate(lowering.shape(tensor)) if axis not in dict(place)]
         number = lowering.new(lowering.sizes.name_of(tensor), axes, lowering.dtype(like))
@@ -191,10 +191,10 @@ class BackwardLoop:
     def _write_tape(self, read: int, node: int) -> None:
         self._lowering.write_slice(TensorSlice(self._tape(read), self._slot()), node)
 
-    # -- what the loop depends on
+    # -- the operands of the loop
 
     def _pass_on(self, states: Mapping[int, object], outer: Sequence[int], reads: Sequence[int]) -> None:
-        """Hand the adjoints of what the loop reads on to the stages before it."""
+        """Add the adjoints of the tensors that the loop reads to those that earlier stages receive."""
         sweep, lowering = self._sweep, self._lowering
         initial = self._loop.initial
         for number in states:

@@ -1,4 +1,4 @@
-"""Stages of a program under construction, and the tensors that they hand on."""
+"""Stages of a program under construction, and the tensors that they pass to each other."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class StageNodes(dict[int, int]):
 
 
 class StageBuilder(ProgramLowering):
-    """Adds to the last of several stages.
+    """Builds a program in stages; nodes are added to the last stage.
 
-    ``drafts``: the stages so far. ``loop_of``: the stage of the loop that writes a value, by the value's number.
-    ``in_segments``: derived loops keep their states at the start of each segment only.
+    ``drafts``: the stages so far. ``loop_of``: by tensor, the stage of the loop that writes it. ``in_segments``: loops
+    with a gradient save their states only at the start of each segment.
     """
 
     def __init__(self, sizes: BoundSizes, in_segments: bool) -> None:
@@ -40,7 +40,7 @@ class StageBuilder(ProgramLowering):
         self.drafts = [StageDraft(self.builder, 1)]
         self.loop_of: dict[int, int] = {}
         self._next = len(sizes.program.tensors)
-        self._dtypes: dict[int, DType] = {}  # of the tensors that the program lacks
+        self._dtypes: dict[int, DType] = {}  # of the tensors that are not in the program
         self.nodes = self.drafts[0].nodes = StageNodes(self)
 
     @property
@@ -57,7 +57,7 @@ class StageBuilder(ProgramLowering):
         return draft
 
     def write_slice(self, part: TensorSlice, node: int, stage: int = -1) -> None:
-        """Let each iteration of a loop write a slice of a value, by default that of the current stage."""
+        """Let each iteration of a loop write a slice of a value. ``stage``: the loop, by default the last."""
         draft = self.drafts[stage]
         assert draft.loop is not None
         name = self.slice_name(part, draft.loop.variable)
@@ -65,7 +65,7 @@ class StageBuilder(ProgramLowering):
         draft.add_output(name, node)
 
     def new(self, name: str, shape: Iterable[int], dtype: DType) -> int:
-        """The number of a new tensor, which the program lacks."""
+        """Add a tensor that is not in the program; return its number."""
         number = self._next
         self._next += 1
         self.sizes.names[number], self._dtypes[number] = name, dtype
@@ -73,7 +73,7 @@ class StageBuilder(ProgramLowering):
         return number
 
     def variable_of(self, loop: LoopDraft) -> int:
-        """The node of a loop's variable in the current stage, which is that loop."""
+        """The node of the loop's variable in the current stage, which must be that loop."""
         if loop.variable_input is None:
             loop.variable_input = self._next
             self._next += 1
@@ -101,7 +101,7 @@ class StageBuilder(ProgramLowering):
         return node
 
     def imports(self, draft: StageDraft) -> set[int]:
-        """The values that a stage reads as a whole and does not replace."""
+        """The values of other stages that a stage reads as a whole."""
         own = set() if draft.loop is None else draft.loop.own_inputs
         return {number for number in draft.inputs.values() if number not in own and not self.is_input(number)}
 

@@ -14,13 +14,13 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 class LoopDraft:
     """The parts of a stage that make it a loop; see ``Iterations``. Tensors are given by number.
 
-    ``variable`` is the loop's variable, ``variable_input`` the input that holds it. ``states`` are both input and
-    output. ``reads`` are slices by the input's number, ``writes`` by the output's name. ``initial``: what a state or a
-    tensor that is written in slices is a copy of when the loop begins. ``body``: of a loop of the program;
-    ``tape_of``: the tapes for its states.
+    ``variable``: name of the loop's variable; ``variable_input``: the input with its value. ``states``: tensors that
+    are both input and output. ``reads``: slices by the number of the input; ``writes``: slices by the name of the
+    output. ``initial``: the contents of states, and of tensors that are written in slices, when the loop begins.
+    ``body``: of a loop in the program; ``tape_of``: by state, its tape.
 
-    Of a backward loop: ``forward`` is the stage that it derives, and ``tapes`` are the states by the number of the
-    input that reads them as they were.
+    In a backward loop: ``forward`` is the stage of the loop that it derives; ``tapes``: by the number of an input that
+    reads a tape, the state on that tape.
     """
 
     variable: str
@@ -65,11 +65,11 @@ class StageDraft:
         return EinGraph(tuple(self.builder.nodes), tuple(self.outputs), program, source)
 
     def add_output(self, name: str, node: int, node_name: str = "", line: int = 0) -> None:
-        """Add an output: a copy of an input, other nodes themselves."""
+        """Add a node as an output; an input is copied first, since an output must be computed."""
         self.outputs.append((name, self.copied(node, node_name, line)))
 
     def copied(self, node: int, name: str = "", line: int = 0) -> int:
-        """A node that can be an output."""
+        """A node with the same value that can be an output: a copy of an input."""
         made = self.builder.nodes[node]
         if not isinstance(made, InputNode):
             return node
@@ -94,7 +94,7 @@ class StageDraft:
 
 
 def moved(node: Node, at: Mapping[int, int]) -> Node:
-    """A node whose operands have new numbers."""
+    """The node with its operands renumbered."""
     match node:
         case EinsumNode(operands=operands):
             return replace(node, operands=tuple(at[operand] for operand in operands))

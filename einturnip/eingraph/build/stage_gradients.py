@@ -1,15 +1,15 @@
 """Gradients that pass long loops: derives a program in stages, the last stage first.
 
-The adjoint of a tensor that a stage hands on is a tensor that later stages make. A stage without a loop is derived by a
-copy of it, to which its reverse sweep is added. A loop is derived by a *backward loop*, whose body is such a copy of
-the loop's body, and whose iterations run in the opposite order. It carries the adjoints of the loop's states, and one
-sum for each tensor that every iteration reads, to which the last iteration contributes first. What an iteration
-contributes to a slice that it has read goes to a *tape*, a tensor with one element along its first axis for each
-iteration; the statements after the backward loop put these where the slices are.
+The adjoint of a tensor that one stage passes to another is computed by stages after both. A stage without a loop is
+derived by a copy of it, to which its reverse sweep is added. A loop is derived by a *backward loop*: its body is such a
+copy of the loop's body, and its iterations run in the opposite order. It carries the adjoints of the loop's states, and
+a sum for each tensor that every iteration reads. The adjoint of a slice that an iteration reads goes to a *tape*, a
+tensor with one element along its first axis for each iteration; the statements after the backward loop add the elements
+of the tape to the adjoint of the tensor, at the places of the slices.
 
-The states with which iterations begin are on tapes too, if the derivative reads them. Written by the loop itself, these
-have a place for each iteration; otherwise for each iteration of one segment, which a *replay* of the loop fills before
-the backward loop runs that segment.
+If the derivative reads the states with which iterations begin, these are on tapes too. Either the loop itself writes a
+tape with a place for each iteration; or the tape has a place for each iteration of one segment, and a *replay* of the
+loop fills it before the backward loop runs that segment.
 
 Source: Griewank and Walther, Evaluating Derivatives (2nd ed.), ch. 12: checkpoints.
 """
@@ -35,15 +35,15 @@ class StageGradients:
 
     def __init__(self, lowering: StageBuilder) -> None:
         self._lowering = lowering
-        self._found: dict[int, dict[int, list[int]]] = {}  # what adds up to the gradient, by loss and tensor
-        self._gradients: set[int] = set()  # the numbers of the statements
+        self._found: dict[int, dict[int, list[int]]] = {}  # by loss and tensor, the summands of the gradient
+        self._gradients: set[int] = set()  # the numbers of gradient statements so far
 
     def has(self, loss: int) -> bool:
-        """True if the stages before were derived for this loss."""
+        """True if earlier stages have been derived for this loss."""
         return loss in self._found
 
     def gradient(self, statement: GradStatement) -> int:
-        """Add a node of a gradient to the current stage; begins new stages for the first gradient of a loss.
+        """Add the gradient to the current stage; return its node. New stages begin for a new loss.
 
         Raises:
             Unrolled: the derivative passes an earlier gradient.
@@ -59,7 +59,7 @@ class StageGradients:
         return sum_of(lowering, parts, statement.by)
 
     def complete(self, stage: int) -> None:
-        """Let a loop write what its backward loop, which is complete, reads of its states."""
+        """Let a loop write the tapes that its backward loop reads, once all nodes of that loop are known."""
         backward = self._lowering.drafts[stage]
         if backward.loop is None or not backward.loop.tapes:
             return
@@ -117,7 +117,7 @@ class StageGradients:
 class StageSweep(StageAdjoints):
     """The adjoints of one loss, from the current stage back to the first one.
 
-    ``by``: the tensors whose adjoints are wanted. ``gradients``: the numbers of gradients that passed loops.
+    ``by``: the tensors whose adjoints are requested. ``gradients``: the numbers of earlier gradients through loops.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class StageSweep(StageAdjoints):
         self._take(Sweep(Gradients(lowering.builder), by_node), stage, at)
 
     def _take(self, sweep: Sweep, stage: int, at: Mapping[int, int]) -> None:
-        """Keep the adjoints of what a stage reads, and of tensors that it makes; ``at``: its nodes' copies."""
+        """Keep the adjoints of tensors that a stage reads or makes. ``at``: the copy of each of its nodes."""
         lowering, draft = self.lowering, self.lowering.drafts[stage]
         for node, number in list(draft.inputs.items()):
             if self.has_adjoint(number):
@@ -178,7 +178,7 @@ class StageSweep(StageAdjoints):
     # -- loops
 
     def _through_loop(self, stage: int, loop: LoopDraft, body: LoopBody) -> None:
-        """Derive a loop: add a replay, its backward loop, and a stage with what the loop depends on."""
+        """Derive a loop: add a replay, its backward loop, and a stage for the adjoints of its operands."""
         forward = self.lowering.drafts[stage]
         pending = {number: self.pending.pop(number) for number in loop.initial if number in self.pending}
         for number in self._found.keys() & loop.initial.keys():
@@ -189,7 +189,11 @@ class StageSweep(StageAdjoints):
             BackwardLoop(self, stage, loop, body, pending).add()
 
     def _require_unread(self, number: int, body: LoopBody) -> None:
-        """Unroll a loop whose last iteration reads the tensor by which the gradient is taken."""
+        """Require that the last iteration does not read the tensor by which the gradient is taken.
+
+        Raises:
+            Unrolled: it does.
+        """
         (last,) = (carried.last for carried in body.loop.carried if carried.number == number)
         for tensor in self.lowering.sizes.program.tensors:
             if not isinstance(tensor, Carried) and tensor.dtype.is_inexact and last in tensors_read(tensor):

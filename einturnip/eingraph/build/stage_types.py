@@ -1,4 +1,4 @@
-"""Programs in stages: graphs that run one after another, the bodies of loops once an iteration."""
+"""Programs in stages: graphs that run one after another, or once for each iteration of a loop."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class ValueSlice:
 class Iterations:
     """The iterations of a loop.
 
-    ``variable``: the input that holds the loop's variable, if the body reads it, which takes the ``values``. ``states``
-    are the values that the body reads and replaces. ``reads`` are the slices that inputs of the body read, ``writes``
-    the slices of values that its outputs are. ``initial``: the value, slice or input that a value is a copy of when the
-    loop begins. ``condition``: of a ``while``, the value that must be true for an iteration to begin; ``values`` are
-    then those of the bound.
+    ``values``: the values of the loop's variable; in a ``while``, as many as its bound. ``variable``: the input with
+    that value, if the body reads it. ``states``: the values that the body reads and replaces. ``reads``: by input, the
+    slice that it reads; ``writes``: by output, the slice that it is written to. ``initial``: for each value that the
+    loop writes, its contents when the loop begins, a copy of another value, a slice or an input. ``condition``: in a
+    ``while``, the value that must be true for an iteration to begin.
 
-    A derived loop has a backward loop, whose ``values`` run the other way. ``counted`` is the condition of the
-    ``while`` that it derives: it has as many iterations as that one ran. ``saved``: the slices that are copies of
-    values when a segment of ``segment`` iterations begins. A loop that ``replays`` runs for each segment before the
-    loop after it does, the last segment first; it begins with what was saved.
+    The gradient of a loop is a backward loop, whose ``values`` are in reverse order. ``counted``: in the backward loop
+    of a ``while``, the condition of that ``while``, whose number of iterations it repeats. ``saved``: by value, the
+    slice that it is copied to when a segment of ``segment`` iterations begins. ``replays``: this loop computes the
+    states of a segment again, from the saved ones, before the backward loop after it runs that segment; the last
+    segment comes first.
     """
 
     values: range
@@ -49,7 +50,7 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A graph, and for the body of a loop its iterations. ``line``: where it begins in the program."""
+    """A graph and, if it is the body of a loop, its iterations. ``line``: its first line in the program."""
 
     graph: EinGraph
     iterations: Iterations | None
@@ -67,11 +68,10 @@ class StageValue:
 
 @dataclass(frozen=True)
 class StagedProgram:
-    """The stages of a program in their order, the values that they hand on, and the program's inputs.
+    """The stages of a program in order, the values that they pass to each other, and the program's inputs.
 
-    ``in_segments`` makes another program for the same sizes, whose derived loops keep their states at the start of each
-    segment of about the square root of their iterations, and not at the start of each iteration. None without gradients
-    that need states.
+    ``in_segments``: makes the same program with less memory for gradients: loops save their states only at the start of
+    each segment of about the square root of their iterations, not in each iteration. None if no gradient needs states.
     """
 
     stages: tuple[Stage, ...]

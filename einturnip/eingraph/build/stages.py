@@ -1,6 +1,6 @@
 """Builds a program with long loops as stages: graphs that run one after another.
 
-The body of a loop is a stage that runs once an iteration.
+The body of a loop is a stage that runs once for each iteration.
 
 A tensor that one stage makes and another one reads is a *value*: an output of the one graph and an input of the other,
 under one name. A tensor that a loop carries is an input and an output of the body, under one name.

@@ -113,13 +113,13 @@ class StateStorage:
             self.write = self._make(in_memory)
 
     def move_out(self) -> None:
-        """Move the state from memory to a file; lazy ones are still empty."""
+        """Move the state from memory to a file. A lazy state is still empty, so nothing is copied."""
         before, self.read = self.read, self._make(in_memory=False)
         self.write = self.read
         if not self._lazy:
             copy_tensor(before, self.read)
 
-    def turn(self) -> None:
+    def swap(self) -> None:
         """Swap the buffers: the next step reads the written one."""
         self.read, self.write = self.write, self.read
 
