@@ -207,8 +207,8 @@ class Arena:
             heap = self._free[seg.size] = []
             insort(self._sizes, seg.size)
         heappush(heap, (seg.newest, seg.offset, self._added, seg))
-        before, behind = seg.prev, seg.next
-        if (before is not None and before.value == FREE) or (behind is not None and behind.value == FREE):
+        before, after = seg.prev, seg.next
+        if (before is not None and before.value == FREE) or (after is not None and after.value == FREE):
             heappush(self._runs, (-self._run_nbytes(seg), self._added, seg))
 
     def _run_nbytes(self, seg: Segment) -> int:
@@ -376,17 +376,17 @@ def largest_working_set(tasks: TaskGraph) -> tuple[int, int]:
     lines = np.maximum(1, -(-tasks.value_nbytes // LINE_NBYTES))
     scratch = -(-tasks.workspace // LINE_NBYTES)
     made = (tasks.kind != TaskKind.STORE) & (tasks.kind != TaskKind.LOAD)
-    task, most, start, n = -1, 0, 0, len(tasks)
+    task, largest, start, n = -1, 0, 0, len(tasks)
     while start < n:
         fit = int(np.searchsorted(tasks.read_ptr, tasks.read_ptr[start] + READS_AT_ONCE, "right")) - 1
         stop = min(max(start + 1, fit), start + ROWS_AT_ONCE, n)
         ends = tasks.read_ptr[start : stop + 1]
-        who = np.concatenate([np.repeat(np.arange(stop - start), np.diff(ends)), np.flatnonzero(made[start:stop])])
-        what = np.concatenate([tasks.read[ends[0] : ends[-1]], tasks.value[start:stop][made[start:stop]]])
-        pairs = sorted_distinct(who * np.int64(tasks.n_values) + what)  # what a task reads twice is held once
-        held = np.bincount(pairs // tasks.n_values, lines[pairs % tasks.n_values], stop - start)
-        held += scratch[start:stop]
-        if task < 0 or held.max() > most:
-            task, most = start + int(held.argmax()), int(held.max())
+        user = np.concatenate([np.repeat(np.arange(stop - start), np.diff(ends)), np.flatnonzero(made[start:stop])])
+        value = np.concatenate([tasks.read[ends[0] : ends[-1]], tasks.value[start:stop][made[start:stop]]])
+        pairs = sorted_distinct(user * np.int64(tasks.n_values) + value)  # a value that a task reads twice counts once
+        used = np.bincount(pairs // tasks.n_values, lines[pairs % tasks.n_values], stop - start)
+        used += scratch[start:stop]
+        if task < 0 or used.max() > largest:
+            task, largest = start + int(used.argmax()), int(used.max())
         start = stop
-    return task, most * LINE_NBYTES
+    return task, largest * LINE_NBYTES

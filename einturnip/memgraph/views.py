@@ -209,10 +209,10 @@ class OpViews:
 
     def transferred(self, op: Op) -> tuple[Box, Array]:
         """Return the file's region of a transfer between the arena and a file, and the array in the arena."""
-        held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
+        near, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
         region = self.value(far.value).box
         seen = self.tasks[op.task].seen[0] if op.kind == OpKind.STORE else far.value
-        return region, self.part(held.offset, seen, region)
+        return region, self.part(near.offset, seen, region)
 
 
 def _aligned_nbytes(shape: tuple[int, ...], dtype: DType) -> int:

@@ -356,8 +356,7 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
             max_arena = found.lowered.memgraph.peak_nbytes - excess - FIT_MARGIN
             found = None  # the last reference, so that the next plan is made in its memory
         trim_heap()
-        # The next search estimates with the heap that this one leaves behind, but reuses it.
-        reused = resident_nbytes() - began
+        reused = resident_nbytes() - began  # heap that the next search counts as taken, but reuses
         try:
             found = plan_variant(
                 request, _smaller(fallback, graph, tiles, max_arena, excess + FIT_MARGIN, reused), limit

@@ -50,7 +50,7 @@ class _Roles:
 
 
 def baselines(graph: EinGraph, parts: int) -> tuple[HandTiling, ...]:
-    """Return those of the three tilings that the graph has labels for."""
+    """Return the tilings among the three for which the graph has labels."""
     roles = _roles(graph)
     found = [
         (name, frozenset({label}), False)
@@ -68,8 +68,9 @@ def baselines(graph: EinGraph, parts: int) -> tuple[HandTiling, ...]:
 def along_axes(graph: EinGraph, axes: Sequence[tuple[str, int]], parts: int, products: bool) -> Decomposition:
     """Tile every node (``products``: every product) along axes of inputs.
 
-    It serves where the roles of labels cannot be derived: in training, products also sum over the samples. ``axes``:
-    name of the input, number of the axis.
+    Used where the roles of labels cannot be derived: in training, products also sum over the samples.
+
+    ``axes``: pairs of an input's name and the number of an axis.
     """
     of = _united(graph)
     inputs = {node.name: of[i] for i, node in enumerate(graph.nodes) if isinstance(node, InputNode)}

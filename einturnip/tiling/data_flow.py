@@ -1,8 +1,8 @@
 """Data flow between the kernel calls of a decomposition, used to assign calls to devices.
 
 A tensor is divided into atoms by its own tiles and by the parts that its readers take, so that no reader needs a part
-of an atom. The bytes that pass between devices are then a sum over atoms: no atom is sent twice to one device, and none
-to a device that does not need it.
+of an atom. The bytes that pass between devices are then a sum over atoms: each atom is sent once to each device that
+needs it, and to no other.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ class NodeCalls:
 
 @dataclass
 class TensorAtoms:
-    """The atoms of one node's tensor. ``needs[k]``: the atoms that each call of ``readers[k]`` reads."""
+    """The atoms of one node's tensor, in row-major order.
 
-    points: list[NDArray[np.int64]]
+    ``ends``: by axis, the boundaries of the atoms, from 0 to the size. ``tile``: the tile of each atom. ``needs[k]``:
+    the atoms that each call of node ``readers[k]`` reads.
+    """
+
+    ends: list[NDArray[np.int64]]
     tile: NDArray[np.int64]
     nbytes: NDArray[np.float64]
     state_nbytes: NDArray[np.float64]
@@ -54,8 +58,8 @@ class TensorAtoms:
 class DataFlow:
     """The calls of every computing node, and the atoms of every computed tensor.
 
-    ``shared``: the atoms of inputs that several nodes read, so that calls of two nodes may need the same bytes of a
-    file; one for each set of nodes whose boxes overlap. ``shares``: those that each node reads.
+    ``shared``: the atoms of inputs that several nodes read, one entry for each set of nodes whose boxes overlap, so
+    that calls of different nodes may read the same bytes of a file. ``shared_by_node``: the entries that a node reads.
     """
 
     decomposition: Decomposition
@@ -63,13 +67,13 @@ class DataFlow:
     tensors: dict[int, TensorAtoms]
     reads: dict[int, list[int]]
     shared: list[TensorAtoms]
-    shares: dict[int, list[TensorAtoms]]
+    shared_by_node: dict[int, list[TensorAtoms]]
 
 
 def data_flow(decomposition: Decomposition) -> DataFlow:
     """Return the calls and atoms of a decomposition."""
-    graph, shares_of = decomposition.graph, dict[tuple[object, ...], float]()
-    calls = {i: _calls(decomposition, i, shares_of) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
+    graph, computed = decomposition.graph, dict[tuple[object, ...], float]()
+    calls = {i: _calls(decomposition, i, computed) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
     users: dict[int, list[int]] = {}
     for j, c in calls.items():
         for i in dict.fromkeys(i for read in c.reads for i, _ in read):
@@ -80,17 +84,17 @@ def data_flow(decomposition: Decomposition) -> DataFlow:
         if i not in calls
         for some in _overlapping(i, calls, found)
     ]
-    shares: dict[int, list[TensorAtoms]] = {j: [t for t in shared if j in t.readers] for j in calls}
+    shared_by_node: dict[int, list[TensorAtoms]] = {j: [t for t in shared if j in t.readers] for j in calls}
     tensors = {i: _tensor(decomposition, i, calls, users.get(i, ())) for i in calls}
     reads: dict[int, list[int]] = {j: [] for j in calls}
     for i, t in tensors.items():
         for j in t.readers:
             reads[j].append(i)
-    return DataFlow(decomposition, calls, tensors, reads, shared, shares)
+    return DataFlow(decomposition, calls, tensors, reads, shared, shared_by_node)
 
 
 def _overlapping(i: int, calls: dict[int, NodeCalls], users: Sequence[int]) -> list[list[int]]:
-    """Return the sets of several nodes that read common elements of input ``i``: slices of it are apart."""
+    """Return the sets of two or more nodes that read overlapping boxes of input ``i``."""
     sets: list[tuple[Box, list[int]]] = []
     for j in users if len(users) > 1 else ():
         boxes = [box for read in calls[j].reads for o, box in read if o == i]
@@ -116,7 +120,7 @@ def _point_flops(einsum: Einsum) -> int:
     return max(1, sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + bool(einsum.aggregated))
 
 
-def _calls(d: Decomposition, i: int, shares: dict[tuple[object, ...], float]) -> NodeCalls:
+def _calls(d: Decomposition, i: int, computed: dict[tuple[object, ...], float]) -> NodeCalls:
     node, part = d.graph.nodes[i], d.partitionings[i]
     if isinstance(node, ConcatNode):
         pieces = ConcatPieces(d.graph, node)
@@ -136,7 +140,7 @@ def _calls(d: Decomposition, i: int, shares: dict[tuple[object, ...], float]) ->
     flops, reads = [], []
     for key in keys:
         box = part.box(key)
-        flops.append(call_flops(e, [hi - lo for lo, hi in box]) * _computed_share(e, mask, box, shares))
+        flops.append(call_flops(e, [hi - lo for lo, hi in box]) * _computed_share(e, mask, box, computed))
         reads.append([(o, e.operand_box(slot, box)) for slot, o in enumerate(node.operands)])
     return NodeCalls(keys, np.array(flops), np.array([tiles[k[: e.n_out]] for k in keys], np.int64), reads)
 

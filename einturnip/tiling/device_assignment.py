@@ -145,7 +145,7 @@ class _Assigner:
             tensor = self.flow.tensors[u]
             there = _makers(self.found, u) | readers_of_atoms(self.found, u)
             costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
-        for tensor in self.flow.shares[i]:
+        for tensor in self.flow.shared_by_node[i]:
             there = reading(self.found, tensor)
             costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
         return costs
@@ -153,7 +153,7 @@ class _Assigner:
     def _cost_of(self, i: int) -> float:
         """Return the bytes that move for node ``i``: those it reads and makes, and those shared in inputs."""
         moved = sum(_cost(self.found, u) for u in (*self.flow.reads[i], i))
-        return moved + sum(float(t.nbytes @ reading(self.found, t).sum(1)) for t in self.flow.shares[i])
+        return moved + sum(float(t.nbytes @ reading(self.found, t).sum(1)) for t in self.flow.shared_by_node[i])
 
     def _reassign(self, i: int, members: Ints) -> bool:
         """Reassign a group if that moves fewer bytes; return whether it did."""

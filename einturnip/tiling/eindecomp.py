@@ -62,7 +62,7 @@ def all_tilings(node: Node, parts: int) -> Ints:
 def cheapest(graph: EinGraph, allowed: Allowed, distinguishes: Sequence[Hashable] | None = None) -> Decomposition:
     """Return the cheapest choice of one ``allowed`` tiling for every node.
 
-    ``distinguishes`` distinguishes nodes that are equal except for the tilings allowed.
+    ``distinguishes``: a key for each node; nodes that are equal otherwise differ in it if their allowed tilings do.
     """
     made, edges = _in_order(graph)
     nodes = [graph.nodes[i] for i in made]
@@ -270,7 +270,7 @@ def _decomposition(
     for i, v, slot in zip(operands.tolist(), readers.tolist(), inputs.slot[first].tolist(), strict=True):
         parts[i] = _required(graph.nodes[i].shape, terms.candidates_of(v), slot, rows[v])
     whole = (partitioning or _whole(graph.nodes[i].shape) for i, partitioning in enumerate(parts))
-    # Nothing is known of memories here: each output tile is a block of its own.
+    # The memory is not known here, so each output tile is a block of its own.
     blocks = (IoBlock((1,) * n.einsum.n_out, None) if isinstance(n, EinsumNode) else None for n in graph.nodes)
     return Decomposition(graph, tuple(whole), tuple(blocks))
 

@@ -173,7 +173,7 @@ class Elimination:
                 self.touching[view.variable].append(f)
 
     def _without_constants(self, f: CostFactor) -> CostFactor:
-        """Return the term without variables of which it has a single row.
+        """Return the term without the variables for which its table has a single row.
 
         NumPy's arrays have at most 64 axes.
         """

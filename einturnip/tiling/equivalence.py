@@ -21,9 +21,10 @@ from einturnip.tuning.search import COPIED_AT_ONCE
 
 @dataclass(frozen=True, slots=True)
 class ShiftedOperand:
-    """An operand that is not read tile by tile.
+    """An operand that is not read in whole tiles.
 
-    Its shape, its axes' classes, and whether boxes are loaded. ``slots``: all operand slots that read it.
+    ``slots``: all operand slots that read the same tensor. ``classes``, ``ratios``: of its axes, see ``LabelClasses``.
+    ``kind``: the class of the node that makes it; boxes of an ``InputNode`` may be loaded alone.
     """
 
     slot: int

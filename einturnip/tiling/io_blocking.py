@@ -112,7 +112,7 @@ class BlockTable:
         return self._best(capacity).concurrent_tiles
 
     def free_tiles(self, capacity: int) -> float:
-        """Return how many more operand tiles fit next to the best block; few mean fragmented memory."""
+        """Return the number of operand tiles that fit next to the best block; few mean fragmented memory."""
         slack = capacity * self.share - float(self.live_nbytes[self._best(capacity).row])
         return slack / max(1, *self.tile)
 

@@ -40,7 +40,7 @@ class LabelClasses:
     chunks. ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``tiled_last``
     those that are tiled last, ``whole`` those that are never tiled; ``notes`` lists hints that were not followed.
     ``separate`` are nodes with a computed operand that is not tiled like the labels that index it.
-    ``calls[class]``, where given, is an extent that tiles must divide nearly evenly: a site's share of the work.
+    ``calls[class]``, if present, is the extent of a site's share of the work, which tiles must divide nearly evenly.
     """
 
     of: tuple[tuple[int, ...], ...]

@@ -43,7 +43,10 @@ def candidates(bounds: tuple[int, ...], parts: int, fixed: tuple[tuple[int, int]
 
 def one_at_a_time(bounds: tuple[int, ...], parts: int, labels: Iterable[int]) -> Ints:
     """Like ``candidates``, but tile one of ``labels`` alone; candidates with fewer tiles are dropped."""
-    found = {p: next(d for d in range(min(parts, max(1, bounds[p])), 0, -1) if _given(bounds[p], d)) for p in labels}
+    found = {
+        p: next(d for d in range(min(parts, max(1, bounds[p])), 0, -1) if _divides_equally(bounds[p], d))
+        for p in labels
+    }
     most = max(found.values(), default=1)
     rows: list[Sequence[int]] = []
     for p, d in sorted(found.items()):
@@ -52,8 +55,8 @@ def one_at_a_time(bounds: tuple[int, ...], parts: int, labels: Iterable[int]) ->
     return np.maximum(1, np.array(rows or [bounds], np.int64).reshape(max(1, len(rows)), len(bounds)))
 
 
-def _given(bound: int, count: int) -> bool:
-    """Return whether equal tiles (the last may be smaller) split a label into ``count``."""
+def _divides_equally(bound: int, count: int) -> bool:
+    """Return whether a label can have ``count`` tiles of one extent, the last of which may be smaller."""
     bound = max(1, bound)
     return -(-bound // -(-bound // count)) == count
 
@@ -66,7 +69,7 @@ def _factorisations(bounds: Sequence[int], total: int) -> Iterator[tuple[int, ..
         return
     bound = max(1, bounds[0])
     for d in _divisors(total):
-        if d <= bound and _given(bound, d):
+        if d <= bound and _divides_equally(bound, d):
             for rest in _factorisations(bounds[1:], total // d):
                 yield (d, *rest)
 

@@ -23,7 +23,7 @@ from einturnip.tuning.search import COLD_READ_WEIGHT, NEAR_BEST_TIME
 class TilingCandidate:
     """One equivalence class of einsums in tiles of one size.
 
-    ``runs``: seconds per byte of each operand for starting reads; ``cores``: share of a core that reading takes.
+    ``runs``, ``cores``: for each operand, seconds and core seconds per byte read, in addition to its transfer.
     """
 
     seconds: float
@@ -70,7 +70,7 @@ class TilingPrices:
                 computing += float(reads @ candidate.cores) / machine.workers
                 if candidate.blocks.accumulates:
                     concurrent_tiles = candidate.blocks.concurrent_tiles(capacity)
-            # Kernels of one output tile share an accumulator and take turns.
+            # Kernels of one output tile share an accumulator, so only one of them runs at a time.
             computing += candidate.seconds / max(1, min(machine.workers, concurrent_tiles))
         moving = nbytes / machine.read_bandwidth
         return max(computing, moving + reading) + COLD_READ_WEIGHT * moving
@@ -119,9 +119,10 @@ class TilingPrices:
         )
 
     def _reading(self, group: EquivalenceClass, slot: int, tiles: Sequence[int]) -> tuple[float, float]:
-        """Return the seconds per byte of a stored operand besides its transfer, total and on a core.
+        """Return the seconds per byte that reading a stored operand takes, in addition to its transfer.
 
-        They are for the starts of contiguous runs, and for decoding data that is not needed.
+        The first number is elapsed time: starts of contiguous runs, and decoding of data that is not needed. The second
+        one is core time.
         """
         node = self.graph.graph.nodes[group.node]
         operand = () if isinstance(node, InputNode) else node.operands[slot : slot + 1]

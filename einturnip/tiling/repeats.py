@@ -1,4 +1,4 @@
-"""Finds repetitions in a graph: layers of a model, steps of a loop."""
+"""Finds repeated segments of a graph, such as layers of a model or steps of a loop."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class _Search:
         return total
 
     def _waiting_nbytes(self, group: EquivalenceClass, aggregated: set[int]) -> float:
-        """Return the bytes that idle workers could have processed while they wait for accumulators.
+        """Return the bytes that workers could process in the time in which they wait for accumulators.
 
         Products wait for nothing: BLAS divides one among workers.
         """

@@ -49,7 +49,7 @@ def _of_product(node: EinsumNode, shares: Mapping[float, int]) -> int:
 
 
 def _min_access(shares: Sequence[float], itemsizes: Sequence[int], points: float) -> float:
-    """Return the fewest bytes of parts of at least ``shares`` elements, of product ``points`` squared."""
+    """Return the minimum bytes of parts of at least ``shares`` elements, with product ``points`` squared."""
     fixed: set[int] = set()
     while True:
         free = [j for j in range(len(shares)) if j not in fixed]

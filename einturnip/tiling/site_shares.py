@@ -1,4 +1,4 @@
-"""Shares of the work of sites that are unlike each other.
+"""Shares of the work of sites with different speeds.
 
 EinDecomp makes calls of equal size. With more calls than sites, a faster site takes several: the calls of a statement
 are divided into equal *shares*, and a site has as many of them as its rate deserves.

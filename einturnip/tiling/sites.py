@@ -58,7 +58,7 @@ class Sites:
             keys = np.array(calls.keys, np.int64).reshape(len(calls.keys), len(self.calls[i].counts))
             site[keys @ _strides(self.calls[i])] = assignment.of[i]
             self._site[i] = site
-            self._readers[i] = assignment.flow.tensors[i].points, readers_of_atoms(assignment, i)
+            self._readers[i] = assignment.flow.tensors[i].ends, readers_of_atoms(assignment, i)
 
     def _assigned(self, rates: Sequence[float]) -> DeviceAssignment:
         """Return the assignment with even work that moves and reads the fewest bytes."""
@@ -100,14 +100,14 @@ class Sites:
         return tuple(np.unique(self._site[node]).tolist())
 
     def combining_trees(self) -> CombiningTrees:
-        """Return the choice of trees for one plan, which no other plan changes."""
+        """Return the trees of one plan; each plan begins with the same choice of roots."""
         return CombiningTrees(self)
 
     def combining(self, node: int, box: Sequence[tuple[int, int]], group: Sequence[int]) -> tuple[int, ...]:
         """Return the sites of ``group`` that may hold the total of an output tile: its readers, else all."""
-        points, readers = self._readers[node]
+        boundaries, readers = self._readers[node]
         row = 0
-        for (lo, hi), ends in zip(box, points, strict=True):
+        for (lo, hi), ends in zip(box, boundaries, strict=True):
             row = row * (len(ends) - 1) + int(np.searchsorted(ends, (lo + hi) // 2, side="right")) - 1
         reading = [s for s in group if readers[row, s]] if len(readers) else []
         return tuple(reading or group)
@@ -142,7 +142,7 @@ def _cost(assignment: DeviceAssignment, rates: Sequence[float]) -> tuple[float, 
 
 @cache
 def alternating(n: int) -> tuple[int, ...]:
-    """Return the numbers below n in van der Corput's order, in which the first few are always far apart."""
+    """Return the numbers below n in van der Corput's order: numbers that are close in it are far apart."""
     size = 1 << (n - 1).bit_length()
     bits = size.bit_length() - 1
     reversed_bits = (int(format(k, f"0{bits}b")[::-1], 2) if bits else 0 for k in range(size))

@@ -101,7 +101,7 @@ class Decomposition:
 
     @property
     def kernel_calls(self) -> int:
-        """Return the number of tile kernels of the whole graph."""
+        """The number of tile kernels of the whole graph."""
         return sum(
             math.prod(p.counts)
             for p, n in zip(self.partitionings, self.graph.nodes, strict=True)

@@ -53,7 +53,7 @@ def test_slices_of_an_input_share_nothing() -> None:
     )
     text += "output X\n"
     flow = data_flow(eindecomp(graph_of(text, L=3, d=8, n=16), 4))
-    assert not flow.shared and not any(flow.shares.values())
+    assert not flow.shared and not any(flow.shared_by_node.values())
 
 
 @pytest.mark.parametrize("counts", [(1, 4), (4, 1), (2, 2)])
