@@ -101,4 +101,4 @@ def _check_rescales(where: str, region: Region) -> None:
         _require(linear or not seen[k], f"{where}: step {k} reads partial values of steps {seen[k]}")
         for m in seen[k]:
             of_m = region.steps[m].einsum.aggregation
-            _require(of_m is not None and of_m.bounds != 0, f"{where}: step {k} reads a partial step {m}")
+            _require(of_m is not None and of_m.bound_sign != 0, f"{where}: step {k} reads a partial step {m}")

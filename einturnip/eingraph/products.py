@@ -93,7 +93,7 @@ def widen(join: Scalar, aggregation: Aggregation) -> tuple[Scalar, Aggregation]:
     if lift is not None:
         floats = wide.is_inexact and join.dtype.is_inexact
         made = _convert_factors(join, wide) if floats and wide != join.dtype else converted(join, wide)
-        return lift(made), aggregation.of_lifted()
+        return lift(made), aggregation.without_lift()
     if not aggregation.is_linear or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):
         return join, aggregation
     if not (isinstance(join, ScalarCall) and join.op in ("mul", "div", "neg")):

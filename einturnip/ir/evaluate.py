@@ -47,7 +47,7 @@ def finalize_state(einsum: Einsum, state: State) -> Array:
     aggregation = einsum.aggregation
     assert aggregation is not None
     with np.errstate(all="ignore"):
-        result = evaluate_scalar(aggregation.finished(einsum.bounds[einsum.n_out :]), state, (), ())
+        result = evaluate_scalar(aggregation.result_of_state(einsum.bounds[einsum.n_out :]), state, (), ())
         return convert(np.asarray(result), aggregation.result)
 
 

@@ -1,7 +1,7 @@
 """The algebraic laws of aggregations and scalar functions from which fusion derives regions.
 
 - ``Aggregation.is_linear``: agg(c * x) = c * agg(x) for a c that does not depend on the bound labels.
-- ``Aggregation.bounds``: x <= max x and x >= min x, for the whole range and thus for any part of it.
+- ``Aggregation.bound_sign``: x <= max x and x >= min x, for the whole range and thus for any part of it.
 - exp(a + b) = exp(a) * exp(b), and likewise for b^x: ``exponent``.
 - where(c, x, 0) * y = where(c, x * y, 0), and exp(where(c, x, -inf)) = where(c, exp(x), 0): ``factors``, ``linear``.
 - sum (x - m)^2 = sum (x - a)^2 + n (m - a)^2 where a is the mean of the n values x: ``deviation_factor``.

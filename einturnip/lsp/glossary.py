@@ -53,7 +53,7 @@ def _dtype(name: str) -> str:
 
 GLOSSARY = {
     **_KEYWORDS,
-    **{name: MONOIDS[name].about for name in AGGREGATIONS},
+    **{name: MONOIDS[name].doc for name in AGGREGATIONS},
     **_FUNCTIONS,
     **_CONSTANTS,
     **{name: _dtype(name) for name in DTYPES},

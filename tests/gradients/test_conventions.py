@@ -81,7 +81,7 @@ def test_ties_zeros_and_choices(text: str, x: list[float], expected: list[float]
     np.testing.assert_allclose(found["g"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("op", [op for op in AGGREGATIONS if MONOIDS[op].slope is not None])
+@pytest.mark.parametrize("op", [op for op in AGGREGATIONS if MONOIDS[op].derivative is not None])
 def test_an_aggregation(op: str) -> None:
     inputs = {"X": np.random.default_rng(1).normal(size=(3, 4))}
     body = f"y[i] = {op}[j] (X[i,j]^2 + X[0,j])\nL = sum[i] y[i]^2"

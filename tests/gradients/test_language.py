@@ -106,7 +106,7 @@ def test_a_construction(name: str) -> None:
 
 
 def test_an_aggregation_by_key() -> None:
-    for op in (op for op in AGGREGATIONS if MONOIDS[op].slope is not None):
+    for op in (op for op in AGGREGATIONS if MONOIDS[op].derivative is not None):
         body = f"Y[k[i]: 2, c] = {op}[i] X[i,c]\nL = sum[i,c] Y[i,c]^2 * (i+1)"
         inputs = {"X": X, "k": np.array([0, 1, 1, 1, 0, 0])}
         assert_derived(with_gradients(body, "L", inputs), inputs)

@@ -47,17 +47,17 @@ def _root(state: tuple[Scalar, ...], n: Scalar) -> Scalar:
     return ScalarCall("sqrt", (ScalarCall("div", (state[0], n), n.dtype),), n.dtype)
 
 
-def _slope(x: Scalar, y: Scalar, n: Scalar) -> Scalar:
+def _derivative(x: Scalar, y: Scalar, n: Scalar) -> Scalar:
     half = ScalarCall("div", (ScalarConst(0.5, x.dtype), y), x.dtype)
     return ScalarCall("div", (half, n), x.dtype)
 
 
 ADDED = {
     "added_squares": Monoid(
-        "added_squares", "The sum of squares.", "add", "wide", MONOIDS["sum"].slope, "real", lift=_square
+        "added_squares", "The sum of squares.", "add", "wide", MONOIDS["sum"].derivative, "real", lift=_square
     ),
     "added_root": Monoid(
-        "added_root", "The root of the mean square.", "add", "inexact", _slope, "real", _square, _root
+        "added_root", "The root of the mean square.", "add", "inexact", _derivative, "real", _square, _root
     ),
 }
 ROWS = (*AGGREGATIONS, *ADDED)
@@ -74,9 +74,9 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_a_row_is_complete(name: str) -> None:
     row = MONOIDS[name]
-    assert row.name == name and f"`{name}[i] " in row.about and GLOSSARY[name] == row.about
+    assert row.name == name and f"`{name}[i] " in row.doc and GLOSSARY[name] == row.doc
     assert (row.combine in FOLDS) != (row.combine in scatter._ARGUED) and row.combine in states._TYPES
-    assert row.conditions in ("", "any", "all")
+    assert row.bool_row in ("", "any", "all")
 
 
 @pytest.mark.parametrize("name", [*ROWS, "pick"])
@@ -84,8 +84,8 @@ def test_a_row_is_complete(name: str) -> None:
 def test_the_fields_of_a_row_agree(name: str, keyed: bool) -> None:
     operator = aggregation(name, BOOL if name in ("any", "all") else F64, keyed=keyed)
     assert len(operator.identity) == len(operator.state)
-    fixed = operator.row.counts and not keyed
-    assert (operator.finished((3,)) != operator.finished((5,))) == fixed
+    fixed = operator.row.finalize_reads_count and not keyed
+    assert (operator.result_of_state((3,)) != operator.result_of_state((5,))) == fixed
     assert operator.finalize_is_identity == (operator.row.finalize is None)
     assert operator.indexed == (operator.row.result == "index")
     assert operator.state[0].is_inexact or not operator.rounds
@@ -189,7 +189,7 @@ def test_numpy_computes_states_that_machine_code_lacks(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(found["Z"], X.max(0))
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if (ADDED | MONOIDS)[name].slope is not None])
+@pytest.mark.parametrize("name", [name for name in ROWS if (ADDED | MONOIDS)[name].derivative is not None])
 def test_derivatives(name: str) -> None:
     inputs = {"X": X[:3, :4], "k": np.array([0, 1, 1])}
     body = f"y[i] = {name}[j] (X[i,j]^2 + X[0,j])\nz[k[i]: 2, j] = {name}[i] X[i,j]\n"
@@ -197,7 +197,7 @@ def test_derivatives(name: str) -> None:
     assert_derived(with_gradients(body, "L", inputs), inputs)
 
 
-def test_a_slope_receives_the_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_derivative_receives_the_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the result does not depend on it, so that nothing else counts them."""
     row = Monoid("numbered", "A sum.", "add", "inexact", lambda x, y, n: n)
     monkeypatch.setitem(MONOIDS, row.name, row)
@@ -215,7 +215,7 @@ output G, H
     found = et.compile(text)(X=X[:3, :4], k=np.array([0, 1, 1]))
     np.testing.assert_array_equal(found["G"], np.full((3, 4), 4.0))
     np.testing.assert_array_equal(found["H"], np.repeat([[1.0], [2.0], [2.0]], 4, axis=1))
-    assert row.slope_counts and not row.counts
+    assert row.derivative_reads_count and not row.finalize_reads_count
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -223,11 +223,11 @@ def test_shifts_hold(name: str) -> None:
     """A row whose result moves with its values says so, and no other row does."""
     operator = aggregation(name, BOOL if MONOIDS[name].values == "bool" else F64)
     if operator.row.result == "index" or operator.value == BOOL:
-        assert not operator.row.shifts
+        assert not operator.row.shift_equivariant
         return
     einsum = _einsum(operator, False)
     (found,), (moved,) = (evaluate_einsum(einsum, [X[:9, :70] + c]) for c in (2.0, 2.5))
-    assert np.allclose(found + 0.5, moved) == operator.row.shifts
+    assert np.allclose(found + 0.5, moved) == operator.row.shift_equivariant
 
 
 def test_a_row_that_folds_as_another_one_is_the_same_computation() -> None:

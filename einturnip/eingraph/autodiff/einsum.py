@@ -50,7 +50,7 @@ class AdjointTerm:
 def is_flat(einsum: Einsum) -> bool:
     """True for an einsum with derivative 0 everywhere: an integer or Boolean, or a flat aggregation."""
     operator = einsum.aggregation
-    return not einsum.dtype.is_inexact or (operator is not None and operator.row.slope is None)
+    return not einsum.dtype.is_inexact or (operator is not None and operator.row.derivative is None)
 
 
 def contribution(

@@ -45,7 +45,7 @@ def is_shift_invariant(
     node = nodes[number]
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number not in users:
         return False
-    if node.einsum.aggregation is None or not node.einsum.aggregation.bounds:
+    if node.einsum.aggregation is None or not node.einsum.aggregation.bound_sign:
         return False
     same = [k for k in users if k == number or _is_same(node, nodes[k])]
     if any(k in ends for k in same):
@@ -95,7 +95,7 @@ def _degree(node: Node, known: Mapping[int, ShiftDegree]) -> ShiftDegree:
     if len(labels) != 1 or not all(p < einsum.n_out for p in min(labels)):
         raise _OtherDependence
     operator = einsum.aggregation
-    if operator is not None and not (operator.is_linear if found.scales else operator.row.shifts):
+    if operator is not None and not (operator.is_linear if found.scales else operator.row.shift_equivariant):
         raise _OtherDependence
     return ShiftDegree(found.scales, found.by, min(labels))
 

@@ -1,7 +1,10 @@
 """Weights of the points of an aggregation in the adjoint of its result.
 
-The slope of the aggregation's row gives them, or names a rule: ``quotient``: 1/n for n points; ``others``: the product
-of the other points; ``shares``: equal shares for all points that attain the extremum.
+The derivative in the aggregation's row gives them, or names a rule:
+
+- ``divided_by_count``: 1/n for n points;
+- ``product_of_others``: the product of the other points;
+- ``equal_shares``: 1/n for each of n points that attain the extremum, 0 for the others.
 """
 
 from __future__ import annotations
@@ -36,18 +39,18 @@ class PointWeights:
         adjoint = self._at_points(g)
         if operator is None or self.is_pick:
             return adjoint
-        match operator.row.slope:
-            case "quotient":
+        match operator.row.derivative:
+            case "divided_by_count":
                 found = self._mean(g)
-            case "shares":
+            case "equal_shares":
                 found = self._extremum(operator, g, value)
-            case "others":
+            case "product_of_others":
                 found = self._product(operator, g)
             case None:
                 found = constant(0, operator.result)
-            case slope:
+            case derivative:
                 join = converted(self.join, operator.result)
-                found = times(adjoint, conjugate(slope(join, self._at_points(value), self._count(operator))))
+                found = times(adjoint, conjugate(derivative(join, self._at_points(value), self._count(operator))))
         return recast(found, operator.value)
 
     def _at_points(self, tensor: int | ScalarConst) -> Scalar:
@@ -77,8 +80,8 @@ class PointWeights:
         return tensor if isinstance(tensor, ScalarConst) else self.space.operand(tensor, self.out)
 
     def _count(self, operator: Aggregation) -> Scalar:
-        """The number of points of the result, at each of them; 1 if the slope does not read it."""
-        if not operator.row.slope_counts:
+        """The number of points of each result, at each of them; 1 if the derivative does not read it."""
+        if not operator.row.derivative_reads_count:
             return constant(1, operator.result)
         if not self.keys:
             return constant(math.prod(self.space.bounds[p] for p in self.bound), operator.result)

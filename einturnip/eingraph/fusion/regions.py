@@ -242,7 +242,7 @@ class _Terms:
             step = self.region.steps[m]
             value = OperandRef(~m, step.einsum.dtype)
             aggregation = step.einsum.aggregation
-            sign = aggregation.bounds if aggregation else 0
+            sign = aggregation.bound_sign if aggregation else 0
             coefficient = form.terms.get(value, 0.0)
             if sign * coefficient >= 0 or self._seen[m] or not aggregation or not aggregation.finalize_is_identity:
                 return None

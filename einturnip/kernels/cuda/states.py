@@ -84,7 +84,7 @@ def finalized(aggregation: Aggregation, name: str, aggregated: Sequence[int], re
     elif aggregation.combine == "log_add":  # sets no flag for the logarithm of an empty sum
         made = f"({name}.b == 0 ? {name}.a : {name}.a + log_({name}.b))"
     else:
-        counted = aggregation.row.counts and len(aggregation.state) == 2
+        counted = aggregation.row.finalize_reads_count and len(aggregation.state) == 2
         state = tuple(OperandRef(k, dtype) for k, dtype in enumerate(_registers(aggregation)))
         leaves = [f"{name}.a", f"{name}.b", f"{name}.b" if counted else f"({product(aggregated, 'bound')})"]
         made = nested(finalize(state, ScalarCast(OperandRef(2, I64), first)), leaves)

@@ -220,7 +220,7 @@ def finalized(graph: PrimitiveGraph, einsum: Einsum, state: Sequence[int]) -> in
     aggregation = einsum.aggregation
     if aggregation is None:
         return state[0]
-    result = lower(graph, aggregation.finished(einsum.bounds[einsum.n_out :]), _StateLeaves(state))
+    result = lower(graph, aggregation.result_of_state(einsum.bounds[einsum.n_out :]), _StateLeaves(state))
     return graph.convert(result, aggregation.result)
 
 

@@ -17,7 +17,7 @@ from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, rewr
 def sum_of_mean(einsum: Einsum) -> Einsum:
     """Return the einsum of a mean's sum alone; a separate action counts the values."""
     aggregation = einsum.aggregation
-    if aggregation is None or not aggregation.row.counts or einsum.keys:
+    if aggregation is None or not aggregation.row.finalize_reads_count or einsum.keys:
         return einsum
     return replace(einsum, aggregation=replace(aggregation, state=aggregation.state[:1]))
 

@@ -201,7 +201,7 @@ def _loop_work(einsum: Einsum, mode: Mode, extents: Sequence[int], weight: float
 def without_extents(einsum: Einsum) -> Einsum:
     """Return an einsum of size 0, except along labels whose values the aggregation counts."""
     aggregation = einsum.aggregation
-    counts = aggregation is not None and (aggregation.indexed or aggregation.row.counts)
+    counts = aggregation is not None and (aggregation.indexed or aggregation.row.finalize_reads_count)
     bounds = tuple(n if counts and p in einsum.aggregated else 0 for p, n in enumerate(einsum.bounds))
     return replace(einsum, labels=("",) * len(einsum.labels), bounds=bounds, shapes=())
 

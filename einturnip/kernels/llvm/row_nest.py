@@ -234,8 +234,8 @@ class FusedRowNest(NodeValues):
     def _fold(self, member: RowMember) -> VectorFold | QuietExtremum:
         aggregation = member.einsum.aggregation
         assert aggregation is not None
-        if aggregation.bounds:
-            return QuietExtremum(self.code, aggregation.bounds > 0, aggregation.state[0])
+        if aggregation.bound_sign:
+            return QuietExtremum(self.code, aggregation.bound_sign > 0, aggregation.state[0])
         return VectorFold(self.code, aggregation)
 
     def _across(self, fold: VectorFold | QuietExtremum, states: list[State]) -> State:

@@ -101,7 +101,7 @@ def compile_keyed(
         return FinalizedKernel(fold, compile_finalize(einsum, extents), (extents[: einsum.n_out], aggregation.state))
     if aggregation.combine == "pick":
         return compile_pick(einsum, extents)
-    if aggregation.indexed or aggregation.row.counts:
+    if aggregation.indexed or aggregation.row.finalize_reads_count:
         raise InternalError(f"{aggregation.op} over a label whose index is data")
     return compile_reduce(einsum, extents, mode == "full")
 

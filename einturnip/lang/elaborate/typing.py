@@ -312,8 +312,8 @@ def aggregate(
         condition(body, f"'{op}'")
     if body.dtype.kind == "c" and row.values == "real":
         raise _refuse(op, body.dtype, head, "take real(z), imag(z) or abs(z)")
-    if body.dtype == BOOL and row.conditions:
-        op = row.conditions
+    if body.dtype == BOOL and row.bool_row:
+        op = row.bool_row
     if accumulator is not None:
         _check_accumulator(op, body.dtype, accumulator, head)
     result = aggregation(op, body.dtype, accumulator).result
