@@ -75,7 +75,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_is_complete(name: str) -> None:
     row = MONOIDS[name]
     assert row.name == name and f"`{name}[i] " in row.doc and GLOSSARY[name] == row.doc
-    assert (row.combine in FOLDS) != (row.combine in scatter._ARGUED) and row.combine in states._TYPES
+    assert (row.combine in FOLDS) != (row.combine in scatter._STATE_FOLDS) and row.combine in states._TYPES
     assert row.bool_row in ("", "any", "all")
 
 

@@ -146,7 +146,7 @@ class Scatter:
         at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
         values = _dense(value, of["values"]).reshape(shape)
         indices = None if index is None else _dense(index, of["indices"]).reshape(shape)
-        fold = _ARGUED.get(self.op, _fold)
+        fold = _STATE_FOLDS.get(self.op, _fold)
         if counts is None:
             alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
             place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
@@ -288,7 +288,7 @@ def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
 
 
 Fold = Callable[[str, list[Array], Array, Array, "Array | None", int, Scratch], None]
-_ARGUED: dict[str, Fold] = {"log_add": _fold_logsumexp, "first_max": _fold_index, "first_min": _fold_index}
+_STATE_FOLDS: dict[str, Fold] = {"log_add": _fold_logsumexp, "first_max": _fold_index, "first_min": _fold_index}
 
 
 def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
@@ -302,9 +302,9 @@ def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool
         return (*names, *VECTORS)
     names += ["place", "values"]
     names += ["taken"] if masked and not pieces else []
-    names += ["old", "new"] if op in _ARGUED else []
+    names += ["old", "new"] if op in _STATE_FOLDS else []
     names += ["indices", "least", "test", "other"] if indexed else []
-    names += VECTORS if op in _ARGUED and not indexed else []
+    names += VECTORS if op in _STATE_FOLDS and not indexed else []
     return (*names, "argued") if masked and indexed else tuple(names)
 
 
