@@ -76,17 +76,22 @@ def kernel_seconds(planned: PlannedProgram, work: TensorWork) -> float:
 def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> Iterator[Line]:
     """Yield lines for memory, bytes moved, steps and time."""
     memory, predicted = planned.budget.memory, planned.prediction
-    arena, used = format_size(planned.budget.arena), format_size(planned.memgraph.peak_nbytes)
+    graph, arena = planned.memgraph, format_size(planned.budget.arena)
     others_nbytes = 0 if memory is None else memory - planned.budget.arena
-    budget = f"{arena} for tiles, {used} of them used"
+    budget = f"{arena} for tiles, {format_size(graph.peak_nbytes)} of them used"
+    if graph.devices > 1:
+        sizes = list(dict.fromkeys(map(format_size, (min(graph.arenas_nbytes), max(graph.arenas_nbytes)))))
+        used = format_size(graph.peak_nbytes)
+        budget = f"{' to '.join(sizes)} for the tiles of each site, at most {used} of them used"
     if memory is not None:
         budget = f"{format_size(memory)} in all: {format_size(others_nbytes)} Python, libraries and workers; {budget}"
-    spill = planned.memgraph.spill_nbytes
+    places = {"on disk": graph.spill_nbytes, "in host memory": graph.host_nbytes}
+    spill = ", ".join(f"{format_size(nbytes)} {place}" for place, nbytes in places.items() if nbytes)
     sums = total(work)
     ops = ", ".join(f"{n:,} {kind.name.lower()}" for kind in OpKind if (n := sums.ops.get(kind, 0)))
     rows = [
         ("memory", budget),
-        ("spill", f"{format_size(spill)} on disk" if spill else "nothing"),
+        ("spill", spill or "nothing"),
         *_links(predicted.link_bytes, predicted.link_bytes_lower_bound),
         *([("sites", sites_text(planned.memgraph, planned.machine.rates))] if planned.memgraph.devices > 1 else []),
         ("steps", ops or "none"),

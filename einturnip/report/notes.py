@@ -165,7 +165,11 @@ def _spilled(planned: PlannedProgram, work: TensorWork, nbytes: int) -> str:
     fits = f"at most {format_size(work.peak_nbytes)} of it fits in the {format_size(arena)} for tiles"
     if nbytes <= arena:
         fits = f"it would fit alone, but not together with the tensors that are used with it; {fits}"
-    return f"spilled: {format_size(out)} to disk and {format_size(reloaded)} back, since {fits}"
+    graph = planned.memgraph
+    place = "host memory" if graph.host_nbytes and not graph.spill_nbytes else "disk"
+    if graph.host_nbytes and graph.spill_nbytes:
+        place = "host memory and disk"
+    return f"spilled: {format_size(out)} to {place} and {format_size(reloaded)} back, since {fits}"
 
 
 def input_text(planned: PlannedProgram, i: int, work: TensorWork) -> str:

@@ -104,6 +104,15 @@ def test_each_site_is_planned_within_its_own_memory() -> None:
         check_memory(small)
 
 
+def test_the_overview_states_the_memory_of_the_sites_and_where_values_are_spilled() -> None:
+    text, dims = PROGRAMS["chain"]
+    text = et.compile(text, dims=dims).plan(sites=2, arena="4MiB,1MiB").explain()
+    words = " ".join(text.split())
+    assert "memory 1.00 MiB to 4.00 MiB for the tiles of each site, at most" in words
+    assert ("offload" in words) == ("in host memory" in words) == ("to host memory and" in words)
+    assert "offload" in words and "spill nothing" not in words and "to disk" not in words
+
+
 def test_a_site_with_more_memory_reads_less() -> None:
     one, more = (site_traffic_of_files(product_of(arena, 2)) for arena in ("512KiB", "512KiB,4MiB"))
     assert more[1] < 0.7 * one[1] and more[0] <= 1.05 * one[0]
@@ -149,9 +158,15 @@ def test_a_site_that_is_too_small_is_named_with_the_least_memory() -> None:
     [
         (("--sites", "3", "--rates", "2,1"), "--rates states 2 rates, and the plan is for 3 sites"),
         (("--device", "sim:1,2", "--rates", "1"), "--rates states 1 rates, and the plan is for 2 sites"),
-        (("--sites", "1", "--rates", "2,1"), "--rates states 2 rates, and the plan is for 1 site"),
+        (
+            ("--sites", "1", "--rates", "2,1"),
+            "--rates states 2 rates, and the plan is for 1 site. help: name 2 devices, as in --device sim:0,1, or plan "
+            "--sites 2",
+        ),
         (("--sites", "3", "--arena", "4MiB,2MiB"), "the memory is stated for 2 sites, and the plan is for 3 sites"),
         (("--device", "cpu", "--arena", "4MiB,2MiB"), "the memory is stated for 2 sites, and the plan is for 1 site"),
+        (("--device", "sim:2", "--arena", "4MiB,2MiB"), "or one for each; name 2 devices, as in --device sim:0,1"),
+        (("--link", "1GB/s,5us"), "--link joins devices, and the plan is for one. help: name 2 devices"),
         (("--sites", "2", "--arena", "4MiB,2G"), "the size '2G' may mean two things"),
         (("--sites", "2", "--arena", "4MiB,"), "'' is not a size"),
         (("--sites", "2", "--rates", "1,0.001"), "site 1 has 0.001 of the rate of all 2 sites"),
