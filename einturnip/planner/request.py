@@ -168,12 +168,11 @@ def request_for(
         BindError: a link is stated for one device; the number of rates or memory sizes is not that of the devices.
     """
     if options.link is not None and not device.further:
-        raise BindError("--link joins devices, and the plan is for one. help: name several, as in --device sim:0,1")
+        raise BindError(f"--link joins devices, and the plan is for one. help: {_named(2)}")
     if options.rates and len(options.rates) != len(device.numbers):
-        raise BindError(
-            f"--rates states {len(options.rates)} rates, and the plan is for {counted(len(device.numbers), 'site')}. "
-            "help: state one for each, such as 2,1 for two sites"
-        )
+        stated, sites = len(options.rates), len(device.numbers)
+        hint = "help: state one for each, such as 2,1 for two sites" if sites > 1 else f"help: {_named(stated)}"
+        raise BindError(f"--rates states {stated} rates, and the plan is for {counted(sites, 'site')}. {hint}")
     require_one_for_each(options, len(device.numbers))
     machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
     memory = options.memory
@@ -190,6 +189,11 @@ def request_for(
     return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)
 
 
+def _named(sites: int) -> str:
+    """How to ask for several sites."""
+    return f"name {sites} devices, as in --device sim:{','.join(map(str, range(sites)))}, or plan --sites {sites}"
+
+
 def require_one_for_each(options: Options, sites: int) -> None:
     """Refuse options that state the memories of another number of sites.
 
@@ -199,7 +203,7 @@ def require_one_for_each(options: Options, sites: int) -> None:
     if options.extra and len(options.extra) != sites:
         raise BindError(
             f"the memory is stated for {len(options.extra)} sites, and the plan is for {counted(sites, 'site')}. "
-            "help: state one size for all, or one for each"
+            f"help: state one size for all, or one for each{'' if sites > 1 else '; ' + _named(len(options.extra))}"
         )
 
 
