@@ -52,7 +52,9 @@ def rows(program: TypedProgram, sizes: Mapping[str, int]) -> tuple[SignatureRow,
     outputs = {_last_definition(tensors, output.tensor) for output in program.outputs}
     found = []
     for tensor, loops in _defined(program.statements, ()):
-        role = "output" if tensor.number in outputs else "input" if isinstance(tensor, InputDef) else ""
+        role = "output" if tensor.number in outputs else ""
+        if isinstance(tensor, InputDef):
+            role = "state" if tensor.state else "input"
         shape = tuple(map(_size_of, extents[tensor.number]))
         axes = _axes(tensors, tensor)
         hidden = "." in tensor.name
