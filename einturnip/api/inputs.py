@@ -156,13 +156,15 @@ def _number(tensor: InputDef, value: complex) -> Array:
 
 
 def _dtype_finding(tensor: InputDef, source: Source, program: TypedProgram) -> Diagnostic:
+    real = source.dtype.kind == "c" and tensor.dtype.kind != "c"  # complex numbers are not cast to real ones
+    convert = f"{tensor.dtype}({'real(x)' if real else 'x'})"
     finding = Diagnostic(
         "E208",
         f"input '{tensor.name}' has another dtype than declared",
         tensor.span,
         expected=str(tensor.dtype),
         found=f"{source.dtype}{f' in {source.name}' if source.name != tensor.name else ''}",
-        help=f"declare it as {source.dtype} (and convert in the program: {tensor.dtype}(x)), or convert the data",
+        help=f"declare it as {source.dtype} (and convert in the program: {convert}), or convert the data",
     )
     return with_source(finding, program.source)
 

@@ -271,7 +271,8 @@ class Session:
             report = plan.run(sources, sinks, progress, stop).report
         except BaseException as error:
             if any(storage.write is storage.read for storage in storages.values()):
-                self._incomplete_step = f"step {self.steps} ended half done: {error}"
+                reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error}"
+                self._incomplete_step = f"step {self.steps} ended half done: {reason}"
             raise
         return Result(values, report, analysis(planned, report))
 

@@ -308,3 +308,22 @@ def test_sizes_and_settings_that_are_no_numbers_are_refused_in_the_callers_words
 def test_products_without_elements_in_any_arena(b, i, j, k, arena):
     x, y = np.ones((b, i, j)), np.ones((b, j, k))
     assert (et.einsum("bij,bjk->bik", x, y, arena=arena) == x @ y).all()
+
+
+def test_complex_numbers_for_a_real_input_are_refused_with_the_part_to_take() -> None:
+    program = et.compile("input x : f32[n]\ny[i] = 2 * x[i]\noutput y\n")
+    with pytest.raises(et.BindError, match=r"declare it as c128 \(and convert in the program: f32\(real\(x\)\)\)"):
+        program(x=np.ones(3, complex))
+
+
+def test_a_session_says_that_its_step_was_interrupted() -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    program = et.compile("input x : f64[n]\nstate t : f64[n] = 0\nt[i] <- t[i] + x[i]\ns = sum[i] t[i]\noutput s\n")
+    with program.session(arena="64KiB") as session:
+        session.step(x=np.ones(5000))
+        with pytest.raises(KeyboardInterrupt):
+            session.step(x=np.ones(5000), progress=interrupt)
+        with pytest.raises(et.RunError, match="step 1 ended half done: interrupted. help: load a checkpoint"):
+            session.step(x=np.ones(5000))
