@@ -120,8 +120,8 @@ def _plain(value: Any) -> complex:
 
 
 def element(name: str, place: Sequence[int], value: object) -> str:
-    """Return an element with its value, such as ``y[12] = nan``."""
-    return f"{element_name(name, place)} = {value}"
+    """Return an element with its value, such as ``y[12] = nan``; of a value of a long loop, with the program's name."""
+    return f"{element_name(name.partition('#')[0], place)} = {value}"
 
 
 def host_parts(result: Array) -> Iterable[Array]:
@@ -159,7 +159,10 @@ def causes_of(graph: EinGraph, number: int, place: Sequence[int], read: ReadInpu
     """
     boxes: dict[int, Region] = {number: tuple((k, k + 1) for k in place)}
     wrong, single = list[str](), list[str]()
-    states = {name for name, _ in graph.outputs}  # an input of such a name has its new value by now
+    # An input with the name of an output has its new value by now; one with this node's name says nothing more.
+    unknown = {name for name, _ in graph.outputs}
+    own = graph.nodes[number].name.partition("#")[0]
+    unknown |= {node.name for node in graph.nodes if node.name.partition("#")[0] == own}
     for n in range(number, -1, -1):
         box, node = boxes.pop(n, None), graph.nodes[n]
         if box is None:
@@ -171,11 +174,11 @@ def causes_of(graph: EinGraph, number: int, place: Sequence[int], read: ReadInpu
             continue
         size = math.prod(region_shape(box))
         found = None
-        if node.dtype.kind in "fc" and 0 < size <= MAX_SEARCHED_ELEMENTS and node.name not in states:
+        if node.dtype.kind in "fc" and 0 < size <= MAX_SEARCHED_ELEMENTS and node.name not in unknown:
             found = _first_in_parts(read(n, box))
         if found is not None:
             wrong.append(element(node.name, *found))
-        elif size == 1 and node.name not in states:
+        elif size == 1 and node.name not in unknown:
             single.append(element(node.name, [lo for lo, _ in box], next(iter(read(n, box)))[1].reshape(-1)[0]))
         elif size:
             single += [""] * (MAX_CAUSES + 1)

@@ -50,3 +50,17 @@ def test_nan_of_an_input_is_named_in_the_summary(
     out = capsys.readouterr().out
     assert "value 0, 70 nan (first y[0, 91], from x[91, 63] = nan), checksum" in out
     assert "no numbers, 1 nan (from x[91, 63] = nan), checksum" in out
+
+
+def test_a_value_of_a_loop_has_the_name_that_the_program_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("root.ein").write_text(
+        "input a : f64\nx = a\nd = 1.0\nwhile d > 1e-9, at most 9 {\n  y = log(x)\n  d = abs(y - x)\n  x = y\n}\n"
+        "z = x + 1\noutput x, z\n"
+    )
+    assert run(["run", "root.ein", "-i", "a=2", "--arena", "1MiB"]) == 0
+    found = capsys.readouterr()
+    assert "no numbers, 1 nan, checksum" in found.out and "no numbers, 1 nan (from x = nan), checksum" in found.out
+    assert "#" not in found.out + found.err
