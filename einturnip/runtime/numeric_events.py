@@ -120,7 +120,7 @@ def _plain(value: Any) -> complex:
 
 
 def element(name: str, place: Sequence[int], value: object) -> str:
-    """Return an element with its value, such as ``y[12] = nan``; of a value of a long loop, with the program's name."""
+    """Return an element with its value, such as ``y[12] = nan``, named as in the program."""
     return f"{element_name(name.partition('#')[0], place)} = {value}"
 
 

@@ -99,8 +99,6 @@ def test_check_shows_every_tensor_and_what_sizes_are_known(folder, command):
     )
     code, out, _ = command("check", "product.ein", *FILES)
     assert code == 0 and "C[i, j]  f64[6, 4]" in out
-    (folder / "count.ein").write_text("state k : i64 = 0\nk <- k + 1\noutput k\n")
-    assert command("check", "count.ein")[1].startswith("line 1  state   k  i64\n")
     code, out, _ = command("check", "product.ein", "-i", "B=b.npy")
     assert code == 0 and "C[i, j]  f64[6, 4]" in out
     code, out, err = command("check", "product.ein", "-i", "A=b.npy")

@@ -1,4 +1,4 @@
-"""``plan`` of a program with states: the whole step, not the outputs alone."""
+"""``plan`` and ``check`` of a program with states: the whole step, not the outputs alone."""
 
 from __future__ import annotations
 
@@ -53,3 +53,9 @@ def test_several_devices_are_told_of_the_update(program, capsys):
     Path(program).write_text(STEP.replace("W[n] <-", "W2[n] ="))
     assert run([*arguments, "--format", "json"]) == 0
     assert len(with_states) > len(capsys.readouterr().out)
+
+
+def test_check_shows_states(program, capsys):
+    assert run(["check", program]) == 0
+    out = capsys.readouterr().out
+    assert "line 1  input   X[b, n]  f32[b, n]\n" in out and "line 2  state   W[n]     f32[n]\n" in out
