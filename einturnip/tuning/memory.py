@@ -82,7 +82,7 @@ MAX_CELLS_OF_BOX = 64
 """[cells] Cells of the grid of all cuts of an output, for each of its boxes, up to which the sites of cells are listed.
 Limit: the memory of the list."""
 SITE_NBYTES = 8 << 20
-"""[bytes] Memory of a worker besides its part, arena and window: messages, tasks and buffers of Dask. Chosen."""
+"""[bytes] Memory of a worker in addition to its part, arena and values in transit: messages, tasks, Dask. Chosen."""
 SITE_ARENA_NBYTES = 16 << 20
 """[bytes] Largest arena of the plans among which a refusal looks for the one that needs the least memory. Chosen."""
 SITE_ROUNDS = 6
