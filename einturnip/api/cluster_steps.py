@@ -12,7 +12,7 @@ from einturnip.api.jobs import Job, Missing, complete, plan_job
 from einturnip.api.results import Result
 from einturnip.api.run_program import run_on_cluster, with_arrays
 from einturnip.compiler import Options, bind
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import CapacityError, RunError, WorkerLost
 from einturnip.lang.program import TypedProgram
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.types import Source
@@ -44,20 +44,33 @@ class ClusterSteps:
         """Run a step, and replace the states that it changes. If it fails, they are those of the step before.
 
         Raises:
-            CapacityError, DeviceError, RunError, StoreError: see ``Program.__call__``.
+            CapacityError, DeviceError, RunError, StoreError: see ``Program.__call__``. WorkerLost: also if a state was
+            lost.
         """
-        sources = {**sources, **self.states}
+        sources, updates = {**sources, **self.states}, self._program.updates
         key = plan_cache.shapes_key(sources)
         try:
             result = self._run(self._plans.get(key), key, sources, progress, stop)
-        except BaseException:
+            changed = {name: self._source(name, result[name]) for name in updates}
+        except BaseException as error:
             self._plans.clear()  # other workers may be left
+            if isinstance(error, RunError):
+                self._require_states()
             raise
-        updates = self._program.updates
-        changed = {name: self._source(name, result[name]) for name in updates}
         for name, source in changed.items():
             self.set(name, source)
         return result.without(updates)
+
+    def _require_states(self) -> None:
+        """Check that the workers that have the states are there.
+
+        Raises:
+            WorkerLost: one is gone.
+        """
+        try:
+            self._cluster.locate(self.states, None)
+        except RunError as error:
+            raise WorkerLost(f"the states are incomplete: {error}.") from error
 
     def set(self, name: str, source: Source) -> None:
         """Replace a state."""

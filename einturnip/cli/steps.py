@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from einturnip.cli.stopping import StopRequest, on_signals
-from einturnip.core.errors import BindError, Interrupted
+from einturnip.core.errors import BindError, Interrupted, WorkerLost
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
@@ -68,7 +68,7 @@ def run_steps(
             session = Session(program, folder, arguments.dims, options, given, missing, cluster=cluster)
         with session:
             steps = _Steps(session, feeds, step_options, stop, quiet)
-            result = steps.run()
+            result = steps.run(options.retries)
             targets = targets_of(program, arguments.outputs, folder)
             sinks = _written(session, result, targets, [s.name for s in program.states])
     if not quiet:
@@ -122,14 +122,26 @@ class _Steps:
         self.exceeded_nbytes = 0
         self._saved = -1
 
-    def run(self) -> Result | None:
-        """Run the steps; return the outputs of the last one."""
+    def run(self, retries: int) -> Result | None:
+        """Run the steps; return the outputs of the last one.
+
+        Steps whose states were lost with a worker are run again from the checkpoint, up to ``retries`` times.
+        """
         self._resume()
         show_progress = _StepProgress(self.session.steps, self.options.total, self.quiet)
         result = None
-        self.stop.running = True
         while self.session.steps < self.options.total:
-            result = self._step()
+            self.stop.running = True
+            try:
+                result = self._step()
+            except WorkerLost as error:
+                self.stop.running = False
+                if self._saved < 0 or not retries:
+                    raise
+                retries -= 1
+                click.echo(f"warning: {error}", err=True)
+                self._resume()
+                continue
             show_progress(self.session.steps, result)
             if self.stop.event.is_set():
                 steps, folder = self.session.steps, self.options.checkpoint

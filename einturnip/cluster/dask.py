@@ -19,12 +19,11 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import PeerChunks, scheduler_answers
+from einturnip.sites.wires.dask_chunks import PeerChunks, known_workers, scheduler_answers
 from einturnip.sites.wires.dask_cluster import (
     WorkerConnections,
     close_inbox,
     is_ending,
-    known_workers,
     open_inbox,
     require_processes,
     run_on_workers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from distributed import futures_of
 from distributed.worker_state_machine import RemoveReplicasEvent
 
 import einturnip as et
+from einturnip.api.session import Session
 from einturnip.cli.main import run as command
 from einturnip.cluster.cluster_run import ClusterRun
 from einturnip.sites.wires.dask_cluster import cluster_at
@@ -76,13 +78,31 @@ def test_workers_read_their_tiles_of_a_large_slice(run: Callable[..., str]) -> N
     places, results = [], ClusterRun.results
 
     def noted(attempt: ClusterRun, *arguments: Any) -> Any:
-        places.append(attempt.more["inputs"]["X"][:2])
+        places.append(attempt.settings["inputs"]["X"][:2])
         return results(attempt, *arguments)
 
     with mock.patch.object(slices, "MAX_ARRAY_NBYTES", 0), mock.patch.object(ClusterRun, "results", noted):
         run(*FEED, "--steps", "3", "-o", "W=w.npy")
     assert places == [("slice", ((0, step),)) for step in range(3)]
     np.testing.assert_allclose(np.load("w.npy"), by_hand(np.load("x.npy"), 3), rtol=1e-12)
+
+
+def test_steps_lost_with_a_worker_are_run_again_from_the_checkpoint(run: Callable[..., str], two: Any) -> None:
+    step, killed = Session.step, list[str]()
+
+    def killing(session: Session, **given: Any) -> Any:
+        if session.steps == 3 and not killed:
+            futures = futures_of(session.source("W").array)  # type: ignore[attr-defined]
+            killed.append(next(iter(two.who_has(futures).values()))[0])
+            os.kill(two.run(os.getpid)[killed[0]], signal.SIGKILL)
+        return step(session, **given)
+
+    with mock.patch.object(Session, "step", killing):
+        shown = run(*FEED, "--steps", "5", "--every", "2", "--retries", "1", "-o", "W=w.npy")
+    (warning,) = [line for line in shown.splitlines() if line.startswith("warning: ")]
+    assert killed[0] in warning and "resuming after step 2 of ck" in shown
+    np.testing.assert_allclose(np.load("w.npy"), by_hand(np.load("x.npy"), 5), rtol=1e-12)
+    two.wait_for_workers(2, timeout=60)  # for the tests that follow
 
 
 def test_a_state_that_dask_has_moved_is_read_where_it_is(two: Any) -> None:
@@ -122,5 +142,5 @@ def test_one_progress_counts_the_ops_of_all_sites(two: Any) -> None:
     found = list[Any]()
     et.compile(CHAIN)(data=data, client=two, arena="2MiB", progress=found.append)
     assert len({(p.total_ops, p.total_flops, p.total_nbytes) for p in found}) == 1
+    assert found[0].total_flops >= 2 * 2 * 400**3
     assert all(a.done_ops <= b.done_ops <= b.total_ops for a, b in zip(found, found[1:], strict=False))
-    assert any("C[i,j] = D[i,k] * E[k,j]" in p.statement or "D[i,j]" in p.statement for p in found)

@@ -24,7 +24,7 @@ from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.sites.wires.dask import Address, RunInbox
 from einturnip.sites.wires.messages import PeerLost
 from einturnip.storage.types import Array
-from einturnip.tuning.memory import GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS, TICK_SECONDS
+from einturnip.tuning.memory import ANSWER_SECONDS, GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS, TICK_SECONDS
 
 Index = tuple[int, ...]
 Key = Any
@@ -37,6 +37,21 @@ _COMPUTED_BY: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 def scheduler_answers(client: Client) -> bool:
     """Return whether a client is connected; calls of one that is not wait for a scheduler to come back."""
     return bool(client.status == "running")
+
+
+def known_workers(client: Client) -> list[str]:
+    """Return the addresses of the workers that the scheduler has.
+
+    The client's own ``scheduler_info`` may return what its periodic update has just stored, which names no worker.
+
+    Raises:
+        DeviceError: it does not answer.
+    """
+    try:  # a client waits long for a scheduler that is gone to come back
+        found = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+    except OSError as error:
+        raise DeviceError(f"the cluster does not answer: {error}") from error
+    return [*found["workers"]]
 
 
 def set_worker(futures: Iterable[Future], worker: str) -> None:
@@ -63,7 +78,7 @@ def _wait(client: Client, futures: Sequence[Future], used: Sequence[Future], nam
         try:
             wait(futures, timeout=TICK_SECONDS)
         except TimeoutError:
-            if scheduler_answers(client) and not client.scheduler_info(n_workers=-1)["workers"]:
+            if scheduler_answers(client) and not known_workers(client):
                 raise RunError(f"{name}: workers compute it, and the cluster has none. help: start some") from None
         except CancelledError as error:
             raise RunError(f"{name}: Dask has cancelled it: {error}. help: run again") from error

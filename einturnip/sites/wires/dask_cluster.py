@@ -24,7 +24,7 @@ from distributed.utils import get_ip
 from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import Index, scheduler_answers, set_worker
+from einturnip.sites.wires.dask_chunks import Index, known_workers, scheduler_answers, set_worker
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
@@ -102,19 +102,6 @@ def dask_setup(worker: Any) -> None:
     Dask calls this in the worker.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def known_workers(client: Client) -> list[str]:
-    """Return the addresses of the workers that the scheduler has.
-
-    Raises:
-        DeviceError: it does not answer.
-    """
-    try:  # a client waits long for a scheduler that is gone to come back
-        found = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
-    except OSError as error:
-        raise DeviceError(f"the cluster does not answer: {error}") from error
-    return [*found["workers"]]
 
 
 def run_on_workers(
