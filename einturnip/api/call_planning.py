@@ -15,7 +15,7 @@ from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import DASK, Settings, Target
 from einturnip.api.inputs import check_names, close_all, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
-from einturnip.api.plan_cache import CachedPlan
+from einturnip.api.plan_cache import CachedPlan, CachedStages
 from einturnip.api.results import File
 from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.api.staged_job import StagedJob
@@ -28,8 +28,8 @@ from einturnip.planner.budget import Budget
 from einturnip.storage.generated import AbsentSource
 from einturnip.storage.types import Array, Source
 
-Planned: TypeAlias = tuple[Job, CachedPlan] | tuple[StagedJob, None]
-"""A job, and its cached plan; jobs of several stages are not cached."""
+Planned: TypeAlias = tuple[Job, CachedPlan] | tuple[StagedJob, CachedStages]
+"""A job, and its cached plan or plans of stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,20 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
         machine = plan_cache.machine_key()
         key = (id(typed), tuple(sorted(sizes.items())), shapes, stored_outputs, options, allowed, machine)
         cached = plan_cache.find(key)
+        if isinstance(cached, CachedStages):
+            outputs_graph = cached.plans.staged.stages[-1].graph
+            options = _limited(options, allowed, before, True, outputs_graph, targets)
+            plans = cached.plans.within(options)
+            return StagedJob(plans.staged, sources, missing, targets, options, plans), cached
         if cached is not None:
             return _job_of_cached_plan(cached, sources, missing, targets, options, allowed, before), cached
         with settings.reading(before):
             staged = bind_stages(program, sources, sizes, options)
             graph = bind(program, sources, sizes) if staged is None else staged.stages[-1].graph
-        if allowed is not None:
-            memory = before + _available(allowed, settings.memory is not None, graph, targets)
-            options = replace(options, memory=memory, base_nbytes=allowed - memory)
+        options = _limited(options, allowed, before, settings.memory is not None, graph, targets)
         if staged is not None:
-            return StagedJob(staged, sources, missing, targets, options), None
+            stages = StagedJob(staged, sources, missing, targets, options)
+            return stages, plan_cache.keep_stages(key, typed, stages.plans_for_reuse())
         job = plan_job(graph, complete(graph, sources, missing), targets, options)
         return job, plan_cache.keep(key, typed, job)
     except BaseException:
@@ -98,6 +102,21 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
 
 def _absent(node: InputNode) -> Source:
     return AbsentSource(node.name, node.shape, node.dtype)
+
+
+def _limited(
+    options: Options,
+    allowed: int | None,
+    before: int,
+    is_explicit: bool,
+    graph: EinGraph,
+    targets: Mapping[str, str | Array | None],
+) -> Options:
+    """The options with the limit of the process, if the call may add ``allowed`` bytes to it."""
+    if allowed is None:
+        return options
+    memory = before + _available(allowed, is_explicit, graph, targets)
+    return replace(options, memory=memory, base_nbytes=allowed - memory)
 
 
 def _available(allowed: int, is_explicit: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
@@ -127,8 +146,7 @@ def plan_undisturbed(settings: Settings, plan: Callable[[], Planned]) -> Planned
     def trial() -> None:
         job, cached = plan()
         job.close()
-        if cached is not None:
-            plan_cache.drop(cached)  # it assumes an idle process
+        plan_cache.drop(cached)  # it assumes an idle process
 
     return undisturbed(plan, trial)
 

@@ -25,6 +25,7 @@ from einturnip.api.einsum_arguments import (
     require_target,
 )
 from einturnip.api.jobs import Job
+from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.program import File, Program, compile
 from einturnip.api.run_program import run_arrays, run_job
 from einturnip.api.subscripts import BoundSubscripts, Subscripts, bind, parse, program_text
@@ -122,7 +123,7 @@ def einsum(
         result = run_on(client, program.sized(), chosen, data)["result"]
     else:
         job, cached = plan_undisturbed(settings, plan)
-        assert isinstance(job, Job) and cached is not None  # an einsum has no loop
+        assert isinstance(job, Job) and isinstance(cached, CachedPlan)  # an einsum has no loop
         try:
             result = run_job(job, cached, None, None)["result"]
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from einturnip.compiler import Options, make_plan
@@ -24,6 +24,17 @@ from einturnip.storage.types import Sink, Source
 VALUES_SHARE = 0.5
 # Minimum size of a large value, for which copying takes longer than checking whether it can be used in place.
 LARGE_NBYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlace:
+    """Where a value is kept. ``second``: whether its second copy is in memory; None if it has only one."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    in_memory: bool
+    second: bool | None
 
 
 class HeldValues:
@@ -60,6 +71,30 @@ class HeldValues:
                 self._second_copies.append(storage.name)
                 spare -= storage.nbytes
 
+    @property
+    def places(self) -> tuple[HeldPlace, ...]:
+        """Where each value is kept."""
+        return tuple(
+            HeldPlace(s.name, s.shape, s.dtype, s.array is not None, _in_memory(s.write) if s.is_double else None)
+            for s in self.storages.values()
+        )
+
+    def place(self, places: Iterable[HeldPlace]) -> None:
+        """Allocate values where those of an earlier run were."""
+        for p in places:
+            storage = StateStorage(p.name, p.shape, p.dtype, p.in_memory, self._spill, self._lazy)
+            self.storages[p.name] = storage
+            if p.second is not None:
+                storage.double(p.second)
+
+    def double(self, options: Options) -> None:
+        """Give every value a second copy, in memory while there is room."""
+        nbytes = sum(s.nbytes * (1 + s.is_double) for s in self.storages.values())
+        for storage in self.storages.values():
+            if not storage.is_double:
+                nbytes += storage.nbytes
+                storage.double(storage.array is not None and nbytes <= self.available_nbytes(options))
+
     def plan(
         self,
         graph: EinGraph,
@@ -82,19 +117,15 @@ class HeldValues:
             try:
                 planned, limited = self._planned(graph, sources, options, targets, results)
             except CapacityError as error:
-                if not self._second_copies and not self._moved_to_files(error, options):
+                if not self.make_room(error, options):
                     raise
-                while self._second_copies:
-                    storage = self.storages[self._second_copies.pop()]
-                    storage.write = storage.read
-                self.changes += 1
                 continue
             memgraph, separate = write_in_place(planned.memgraph, self._replaced(planned.graph))
             two_buffers = [self.storages[planned.graph.nodes[node].name] for node in sorted(separate)]
-            missing = [storage for storage in two_buffers if storage.write is storage.read]
+            missing = [storage for storage in two_buffers if not storage.is_double]
             if not missing:
                 return replace(planned, memgraph=memgraph, sources={}, targets={}), limited
-            nbytes = sum(s.nbytes * (1 + (s.write is not s.read)) for s in self.storages.values())
+            nbytes = sum(s.nbytes * (1 + s.is_double) for s in self.storages.values())
             for storage in missing:
                 nbytes += storage.nbytes
                 storage.double(nbytes <= self.available_nbytes(options))
@@ -124,6 +155,19 @@ class HeldValues:
                 graph, {**sources, **values}, {**targets, **{n: n for n in values if n in outputs}}, options
             )
         return planned, options
+
+    def make_room(self, error: CapacityError, options: Options) -> bool:
+        """Drop the second copies that no plan needs, else move values to files.
+
+        Returns False if no memory is left to free.
+        """
+        if not self._second_copies and not self._moved_to_files(error, options):
+            return False
+        while self._second_copies:
+            storage = self.storages[self._second_copies.pop()]
+            storage.write = storage.read
+        self.changes += 1
+        return True
 
     def _moved_to_files(self, error: CapacityError, options: Options) -> bool:
         """Move values to files, the largest first, until a plan may fit; False if none is left in memory."""
@@ -158,3 +202,7 @@ class HeldValues:
 
 def _array_nbytes(*sinks: Sink) -> int:
     return sum(sink.array.nbytes for sink in {id(s): s for s in sinks}.values() if isinstance(sink, ArraySink))
+
+
+def _in_memory(sink: Sink) -> bool:
+    return isinstance(sink, ArraySink)

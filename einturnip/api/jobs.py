@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from einturnip.cluster.coordinator import OnWorkers
     from einturnip.cluster.transport import Cluster
     from einturnip.report.analyze import Analysis
+    from einturnip.report.trace import TracedRun
 
 Missing = Callable[[InputNode], Source]
 """Returns a placeholder for an input without data, or raises an error that names it."""
@@ -96,6 +97,15 @@ class Job:
         from einturnip.report.analyze import analyse
 
         return analyse(self.ran, report)
+
+    def keep_runs(self) -> None:
+        """Prepare for a trace. The report of a run of one plan has all that it needs."""
+
+    def traced_runs(self, report: RunReport) -> list[TracedRun]:
+        """The runs of plans that a run consisted of, for a trace: one."""
+        from einturnip.report.trace import TracedRun
+
+        return [TracedRun(self.ran, report, 0.0)]
 
     def replanned(self, budget: int) -> PlannedProgram:
         """Plan for another budget of the given kind, to inspect but not to run.

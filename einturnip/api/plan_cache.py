@@ -13,6 +13,7 @@ import numpy as np
 
 from einturnip.api.jobs import Job
 from einturnip.api.prepared_plan import PreparedPlan
+from einturnip.api.stage_plans import StagePlans
 from einturnip.core.process_limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
@@ -49,13 +50,31 @@ class CachedPlan:
         self.last_use = next(_use_counter)
 
 
+@dataclass(eq=False)
+class CachedStages:
+    """The plans of a program in stages, and its program.
+
+    ``last_use`` increases with every use.
+    """
+
+    key: Hashable
+    owner: object
+    plans: StagePlans
+    nbytes: int
+    last_use: int = 0
+
+    def use(self) -> None:
+        """Record a use of the plans."""
+        self.last_use = next(_use_counter)
+
+
 # Any thread may call find, keep and drop: reading and listing a plain dict is atomic, unlike an OrderedDict.
-_plans: dict[Hashable, CachedPlan] = {}
+_plans: dict[Hashable, CachedPlan | CachedStages] = {}
 _use_counter = count(1)
 
 
-def find(key: Hashable) -> CachedPlan | None:
-    """The cached plan of a key; None if there is none."""
+def find(key: Hashable) -> CachedPlan | CachedStages | None:
+    """The cached plan of a key, or plans of stages; None if there is none."""
     found = _plans.get(key)
     if found is not None:
         found.use()
@@ -65,8 +84,7 @@ def find(key: Hashable) -> CachedPlan | None:
 def keep(key: Hashable, owner: object, job: Job) -> CachedPlan:
     """Cache a job's plan without its inputs."""
     planned = replace(job.planned, sources={}, targets={})
-    nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + PLAN_OVERHEAD_NBYTES
-    nbytes += 1000 * len(planned.graph.nodes)
+    nbytes = _nbytes(planned)
     prepared = PreparedPlan(planned)
     if prepared.is_reusable:
         nbytes += PREPARED_OP_NBYTES * len(planned.memgraph)
@@ -78,7 +96,22 @@ def keep(key: Hashable, owner: object, job: Job) -> CachedPlan:
     return plan
 
 
-def drop(cached: CachedPlan) -> None:
+def keep_stages(key: Hashable, owner: object, plans: StagePlans) -> CachedStages:
+    """Cache the plans of a program in stages."""
+    found = CachedStages(key, owner, plans, sum(_nbytes(planned) for planned, _ in plans.planned))
+    found.use()
+    if found.nbytes <= MAX_NBYTES:
+        _plans[key] = found
+        _evict_oldest()
+    return found
+
+
+def _nbytes(planned: PlannedProgram) -> int:
+    nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + PLAN_OVERHEAD_NBYTES
+    return nbytes + 1000 * len(planned.graph.nodes)
+
+
+def drop(cached: CachedPlan | CachedStages) -> None:
     """Remove a plan from the cache."""
     _plans.pop(cached.key, None)
 
@@ -94,7 +127,8 @@ def _evict_oldest() -> None:
 def release_idle_resources() -> None:
     """Free the resources that plans keep for further runs."""
     for cached in list(_plans.values()):
-        cached.prepared.release_idle()
+        if isinstance(cached, CachedPlan):
+            cached.prepared.release_idle()
 
 
 def forget() -> None:

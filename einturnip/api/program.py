@@ -18,7 +18,7 @@ from einturnip.api.cluster_call import run_on
 from einturnip.api.inputs import check_names, compile_path
 from einturnip.api.jobs import Job
 from einturnip.api.known_sizes import integer_sizes
-from einturnip.api.plan_cache import CachedPlan
+from einturnip.api.plan_cache import CachedPlan, CachedStages
 from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
 from einturnip.api.use_lock import UseLock
@@ -164,7 +164,7 @@ class Program:
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, given, dims or {})
         try:
-            if isinstance(job, Job) and cached is not None:
+            if isinstance(job, Job) and isinstance(cached, CachedPlan):
                 call_cache.remember(key, cached, job, given)
             return run_job(job, cached, progress, None)
         finally:
@@ -302,13 +302,13 @@ class Plan:
     concurrently, or one after the other if it has output targets (``out=``).
     """
 
-    def __init__(self, job: Job | StagedJob, cached: CachedPlan | None) -> None:
+    def __init__(self, job: Job | StagedJob, cached: CachedPlan | CachedStages) -> None:
         self._job = job
         self._cached = cached
         lock = UseLock("plan")
         self._lock = lock.exclusive
         # Two runs with the same output array or file would mix their tiles, and two runs of a loop its values.
-        alone = cached is None or any(target is not None for target in job.targets.values())
+        alone = isinstance(cached, CachedStages) or any(target is not None for target in job.targets.values())
         self._running = lock.exclusive if alone else lock.shared
         self._closing = weakref.finalize(self, job.close)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from einturnip.api.active_runs import run_in_progress
 from einturnip.api.jobs import Job, needs_data, overlaps
-from einturnip.api.plan_cache import CachedPlan
+from einturnip.api.plan_cache import CachedPlan, CachedStages
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
 from einturnip.api.staged_job import StagedJob
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def run_job(
     job: Job | StagedJob,
-    cached: CachedPlan | None,
+    cached: CachedPlan | CachedStages,
     progress: Callable[[Progress], None] | None,
     stop: threading.Event | None,
 ) -> Result:
@@ -43,7 +43,7 @@ def run_job(
     """
     if isinstance(job, StagedJob):
         return _run_stages(job, progress, stop)
-    assert cached is not None
+    assert isinstance(cached, CachedPlan)
     graph = job.planned.graph
     for node in graph.nodes:
         if isinstance(node, InputNode) and isinstance(job.sources[node.name], AbsentSource):
@@ -67,7 +67,7 @@ def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, sto
     targets = with_arrays(job.outputs, job.targets)
     with run_in_progress():
         report, _ = job.run(progress, stop, targets)
-    return Result(_values(targets), lambda: report, partial(job.analysis, report))
+    return Result(_values(targets), lambda: report, job.last_analysis(report))
 
 
 def run_on_cluster(

@@ -24,16 +24,18 @@ from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import Result
 from einturnip.api.run_program import analysis
 from einturnip.api.session_states import initial_state, with_state_outputs
+from einturnip.api.session_step import plan_stages, step_sinks
+from einturnip.api.staged_job import StagedJob
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
-from einturnip.compiler import Options, bind, reading_within
+from einturnip.compiler import Options, bind, bind_stages, reading_within
 from einturnip.core.errors import BindError, RunError
 from einturnip.core.resident import callers_nbytes
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.build.stage_types import StagedProgram
+from einturnip.eingraph.types import InputNode, Node
 from einturnip.lang.program import InputDef, TypedProgram
 from einturnip.runtime.scheduler.report import Progress
-from einturnip.storage.arrays import array_sink
-from einturnip.storage.types import Array, Sink, Source, whole
+from einturnip.storage.types import Array, Source, whole
 
 if TYPE_CHECKING:
     from einturnip.cluster.transport import Cluster
@@ -73,7 +75,7 @@ class Session:
             self._on_workers = ClusterSteps(cluster, self._program, self._dims, options, self._placeholder)
         self._begun = False  # the states are allocated by the first step
         self._given_sources = self._opened(inputs, program.inputs)
-        self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, StepPlan | StagedJob] = OrderedDict()
         self._active_plans: list[StepPlan] = []
         self._incomplete_step: str | None = None
         self._damaged: list[Path] = []  # checkpoints that were skipped
@@ -188,7 +190,7 @@ class Session:
             if self._on_workers is not None:
                 self._on_workers.close()
             self._activate(None)
-            self._plans.clear()
+            self._forget_plans()
 
     def __enter__(self) -> Session:
         """Return the session itself."""
@@ -224,13 +226,17 @@ class Session:
             self._plans[self._key(sources)] = plan
             if len(self._plans) > MAX_PLANS:
                 _, oldest = self._plans.popitem(last=False)
-                oldest.release()
+                _release(oldest)
                 self._active_plans = [p for p in self._active_plans if p is not oldest]
         else:
             self._plans.move_to_end(key)
-            sources = complete(plan.planned.graph, sources, self._placeholder)
-        self._activate(plan)
-        result = self._run(plan, sources, progress, stop)
+            if isinstance(plan, StepPlan):
+                sources = complete(plan.planned.graph, sources, self._placeholder)
+        self._activate(plan if isinstance(plan, StepPlan) else None)
+        if isinstance(plan, StepPlan):
+            result = self._run(plan, sources, progress, stop)
+        else:
+            result = self._run_stages(plan, sources, progress, stop)
         for storage in self._held.storages.values():
             storage.swap()
         self.steps += 1
@@ -257,24 +263,28 @@ class Session:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> Result:
-        planned, storages = plan.planned, self._held.storages
-        values: dict[str, Array] = {}
-        sinks: dict[str, Sink] = {}
-        for name, number in planned.graph.outputs:
-            node = planned.graph.nodes[number]
-            if name in storages:
-                sinks[name] = storages[name].write
-            else:
-                values[name] = np.empty(node.shape, node.dtype.numpy)
-                sinks[name] = array_sink(values[name], name, node.shape, node.dtype)
+        values, sinks = step_sinks(plan.planned.graph, self._held.storages)
         try:
             report = plan.run(sources, sinks, progress, stop).report
         except BaseException as error:
-            if any(storage.write is storage.read for storage in storages.values()):
+            if not all(storage.is_double for storage in self._held.storages.values()):
                 reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error}"
                 self._incomplete_step = f"step {self.steps} ended half done: {reason}"
             raise
-        return Result(values, report, analysis(planned, report))
+        return Result(values, report, analysis(plan.planned, report))
+
+    def _run_stages(
+        self,
+        job: StagedJob,
+        sources: Mapping[str, Source],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Result:
+        """Run a step in stages. It reads the first copy of each state and writes the second one."""
+        values, sinks = step_sinks(job.outputs, self._held.storages)
+        job.read_from({**job.sources, **sources})
+        report = job.run_into(sinks, progress, stop)
+        return Result(values, lambda: report, job.last_analysis(report))
 
     # -- planning
 
@@ -292,31 +302,53 @@ class Session:
         """Context for files, within the limit of this process, if it has one."""
         return nullcontext() if self._on_workers is not None else reading_within(self._limited_options())
 
-    def _plan_for(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
+    def _plan_for(self, sources: Mapping[str, Source]) -> tuple[StepPlan | StagedJob, dict[str, Source]]:
         """The plan for these inputs; the first one also allocates the states."""
         self._options = self._limited_options()
+        staged = bind_stages(self._program, sources, self._dims, self._options)
+        if staged is not None:
+            return self._plan_stages(staged, sources)
         graph = bind(self._program, sources, self._dims)
         all_sources = complete(graph, sources, self._placeholder)
         if not self._begun:
-            self._allocate_states(graph, all_sources)
+            self._allocate_states(graph.nodes, all_sources)
         changes = self._held.changes
         results = results_nbytes(graph, (name for name, _ in graph.outputs if name not in self._held.storages))
         planned, options = self._held.plan(graph, all_sources, self._options, results=sum(results.values()))
         if self._held.changes > changes:
-            self._plans.clear()  # they may have assumed two copies
+            self._forget_plans()  # they may have assumed two copies
         return StepPlan(planned, options), {**all_sources, **self._states()}
+
+    def _plan_stages(self, staged: StagedProgram, sources: Mapping[str, Source]) -> tuple[StagedJob, dict[str, Source]]:
+        """The plans of a step in stages."""
+        if not self._begun:
+            given = {
+                n.name: sources.get(n.name) or self._placeholder(n)
+                for n in staged.inputs
+                if n.name in self._program.updates
+            }
+            self._allocate_states(staged.inputs, given)
+        changes = self._held.changes
+        job = plan_stages(staged, {**sources, **self._states()}, self._placeholder, self._held, self._options)
+        if self._held.changes > changes:
+            self._forget_plans()
+        return job, {**sources, **job.sources}
+
+    def _forget_plans(self) -> None:
+        while self._plans:
+            _release(self._plans.popitem()[1])
 
     def _states(self) -> dict[str, Source]:
         if self._on_workers is not None:
             return self._on_workers.states
         return {name: storage.read for name, storage in self._held.storages.items()}
 
-    def _allocate_states(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
+    def _allocate_states(self, nodes: Iterable[Node], sources: Mapping[str, Source]) -> None:
         """Allocate each changing state, and initialize it."""
-        updates = self._program.updates
-        nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in updates]
+        inputs, updates = [n for n in nodes if isinstance(n, InputNode)], self._program.updates
+        states = [(n.name, n.shape, n.dtype) for n in inputs if n.name in updates]
         self._begun = True
-        for storage in self._held.allocate([(n.name, n.shape, n.dtype) for n in nodes], self._options, updates):
+        for storage in self._held.allocate(states, self._options, updates):
             storage.fill(sources[storage.name])
         self._close_initial(self._held.storages)
 
@@ -340,8 +372,10 @@ class Session:
         if name in self._given_sources:
             return self._given_sources[name]
         state = next(state for state in self._program.states if state.name == name)
-        graph = bind(self._program, self._given_sources, self._dims)
-        node = next((n for n in graph.nodes if isinstance(n, InputNode) and n.name == state.name), None)
+        given = self._program, self._given_sources, self._dims
+        staged = bind_stages(*given, self._options)
+        nodes: Iterable[Node] = bind(*given).nodes if staged is None else staged.inputs
+        node = next((n for n in nodes if isinstance(n, InputNode) and n.name == state.name), None)
         assert node is not None
         return self._placeholder(node)
 
@@ -355,3 +389,12 @@ class Session:
             raise RunError(
                 f"the session's states are not those of any step: {self._incomplete_step}. help: load a checkpoint"
             )
+
+
+def _release(plan: StepPlan | StagedJob) -> None:
+    """Free what a plan keeps between steps; the session closes the inputs."""
+    if isinstance(plan, StagedJob):
+        plan.sources = {}
+        plan.close()
+    else:
+        plan.release()

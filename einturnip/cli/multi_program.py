@@ -93,7 +93,7 @@ def _write(outcome: ProgramOutcome, job: Job, report: RunReport, parts: Sequence
     if outcome.trace is not None:
         from einturnip.report.trace import write
 
-        write(outcome.trace, job.planned, report, job.planned.graph.program)
+        write(outcome.trace, job.traced_runs(report), report.wall_seconds, job.planned.graph.program)
     if outcome.report is not None:
         part = {"programs": [part.to_json() for part in parts]} | report.to_json()
         outcome.report.write_text(json.dumps(part, indent=2) + "\n")

@@ -20,9 +20,11 @@ from einturnip.lang.source_text import program_name
 from einturnip.report.progress import shown
 
 if TYPE_CHECKING:
-    from einturnip.api.jobs import Missing
+    from einturnip.api.jobs import Job, Missing
+    from einturnip.api.staged_job import StagedJob
     from einturnip.cluster.transport import Cluster
     from einturnip.eingraph.types import InputNode
+    from einturnip.runtime.scheduler.report import RunReport
     from einturnip.storage.types import Source
 
 
@@ -118,8 +120,10 @@ def command(
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
     with on_signals() as stop, cluster_of(at, insecure) as cluster, shown(quiet) as show:
         began = time.monotonic()
-        unrolls = trace is not None or record is not None or replay is not None
+        unrolls = record is not None or replay is not None
         job = planned(arguments, _source_of_missing(seed), lenient=False, cluster=cluster, stages=not unrolls)
+        if trace is not None:
+            job.keep_runs()
         planning = time.monotonic() - began
         stop.running = True
         try:
@@ -134,10 +138,7 @@ def command(
 
         assert isinstance(job, Job)
         recording.record(record, job, report, program_name(program))
-        if trace is not None:
-            from einturnip.report.trace import write
-
-            write(trace, job.ran, report, program_name(program))
+    _write_trace(trace, job, report, program_name(program))
     if report_file is not None:
         head = {"program": program_name(program), "planning_seconds": planning}
         content = head | job.analysis(report).to_json()
@@ -154,6 +155,14 @@ def command(
         click.echo(f"on {job.device}")
         show_lines([(), *analysed(job.analysis(report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
+
+
+def _write_trace(trace: Path | None, job: Job | StagedJob, report: RunReport, program: str) -> None:
+    """Write when each op ran, if ``trace`` is given."""
+    if trace is not None:
+        from einturnip.report.trace import write
+
+        write(trace, job.traced_runs(report), report.wall_seconds, program)
 
 
 def _checked_retries(at: str | None, retries: int) -> int:

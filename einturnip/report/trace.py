@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,25 +44,59 @@ class RecordedRun:
     nbytes: Column
 
 
-def write(path: Path, planned: PlannedProgram, report: RunReport, program: str) -> None:
-    """Record a run in a file: one JSON object, its columns by op."""
-    graph, timeline = planned.memgraph, report.timeline
-    assert timeline is not None
-    nodes = planned.graph.nodes
+@dataclass(frozen=True, slots=True)
+class TracedRun:
+    """One run of a plan, as part of a program's run. ``begin``: seconds since that began."""
+
+    planned: PlannedProgram
+    report: RunReport
+    begin: float
+
+
+def write(path: Path, runs: Sequence[TracedRun], seconds: float, program: str) -> None:
+    """Record the run of a program in a file: one JSON object, its columns by op.
+
+    ``runs``: of its plans, in order. ``seconds``: of the whole run.
+    """
+    tensors, first = list[list[object]](), dict[int, int]()
+    for planned in (run.planned for run in runs):
+        if id(planned) not in first:
+            first[id(planned)] = len(tensors)
+            nodes = planned.graph.nodes
+            tensors += [[node.name, node.line, planned.graph.statement(node.line)] for node in nodes]
     head = {
         "schema": SCHEMA,
         "program": program,
-        "seconds": report.wall_seconds,
+        "seconds": seconds,
         "kinds": [kind.name.lower() for kind in OpKind],
-        "tensors": [[node.name, node.line, planned.graph.statement(node.line)] for node in nodes],
+        "tensors": tensors,
     }
-    times = [np.round(times, 7) for times in (timeline.begin, timeline.end)]
-    columns: list[Column] = [graph.kind, nodes_of_ops(graph), timeline.thread, *times, graph.moved_nbytes()]
+    fixed = {id(run.planned): _columns_of(run.planned, first[id(run.planned)]) for run in runs}
     with path.open("w") as file:
         file.write(json.dumps(head)[:-1])
-        for name, column in zip(_COLUMNS, columns, strict=True):
-            file.write(f',\n"{name}": {json.dumps(column.tolist())}')
+        for name in _COLUMNS:
+            column = [_column(name, run, fixed[id(run.planned)]) for run in runs]
+            file.write(f',\n"{name}": {json.dumps(np.concatenate(column).tolist())}')
         file.write("}\n")
+
+
+def _columns_of(planned: PlannedProgram, first: int) -> dict[str, Column]:
+    """The columns that are the same in every run of a plan. ``first``: the number of its first tensor."""
+    graph = planned.memgraph
+    return {"kind": graph.kind, "node": first + nodes_of_ops(graph), "nbytes": graph.moved_nbytes()}
+
+
+def _column(name: str, run: TracedRun, fixed: Mapping[str, Column]) -> Column:
+    timeline = run.report.timeline
+    assert timeline is not None
+    match name:
+        case "thread":
+            return timeline.thread
+        case "begin":
+            return np.round(run.begin + timeline.begin, 7)
+        case "end":
+            return np.round(run.begin + timeline.end, 7)
+    return fixed[name]
 
 
 def read(path: Path) -> RecordedRun:

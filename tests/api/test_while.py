@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.core.errors import CapacityError, Interrupted, SourceError
+from einturnip.api import call_planning
+from einturnip.core.errors import CapacityError, Interrupted
+from einturnip.report.trace import read
 from einturnip.runtime.scheduler.report import Progress, WhileReport
 from tests.robustness.measuring import evict, measured
 from tests.robustness.programs import finished
@@ -55,6 +57,24 @@ def test_the_report_says_how_each_loop_ended(A: np.ndarray) -> None:
     result = program(A=A, dims={"N": 3})
     np.testing.assert_allclose(result["v"], by_hand(A, 3)[0], rtol=1e-10)
     assert result.report.loops == (WhileReport(6, statement, 3, 3, True),)
+
+
+def test_a_further_call_uses_the_plans_of_the_first(A: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, expected = et.compile(POWER, dims={"N": 1000}), [by_hand(A + k)[0] for k in range(4)]
+    program(A=A)
+    monkeypatch.setattr(call_planning, "bind_stages", lambda *_: pytest.fail("planned again"))
+    for k in (1, 2):
+        np.testing.assert_allclose(program(A=A + k)["v"], expected[k], rtol=1e-10)
+    found: dict[int, np.ndarray] = {}
+    threads = [threading.Thread(target=lambda k=k: found.update({k: program(A=A + k)["v"]})) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(4):
+        np.testing.assert_allclose(found[k], expected[k], rtol=1e-10)
+    monkeypatch.undo()
+    np.testing.assert_allclose(program(A=A[:7, :7])["v"], by_hand(A[:7, :7])[0], rtol=1e-10)
 
 
 def test_work_is_counted_for_the_iterations_that_ran(A: np.ndarray) -> None:
@@ -185,10 +205,8 @@ def test_the_command_checks_and_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("run", "--trace", "t.json"),
         ("run", "--record", "r.bin"),
         ("run", "--device", "sim"),
-        ("run", "--steps", "2"),
         ("plan", "--emit", "taskgraph"),
         ("plan", "--sites", "2"),
         ("plan", "--parts", "2"),
@@ -204,9 +222,33 @@ def test_options_that_unroll_loops_refuse_it_with_its_line(arguments: tuple[str,
     assert not list(tmp_path.glob("*.npy"))
 
 
-def test_sessions_refuse_it(A: np.ndarray) -> None:
-    with et.compile(POWER, dims={"N": 9}).session() as session, pytest.raises(SourceError, match="E216"):
-        session.step(A=A)
+def test_a_trace_has_every_iteration(A: np.ndarray, tmp_path: Path) -> None:
+    write(tmp_path, A=A)
+    arguments = ("run", "p.ein", "-i", "A=A.npy", "--dim", "N=1000", "--trace", "t.json", "--report", "r.json")
+    code, _, err = finished(*arguments, cwd=tmp_path)
+    assert code == 0, err
+    recorded = read(tmp_path / "t.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert len(recorded.kind) == sum(report["ops"].values()) >= 3 * report["loops"][0]["iterations"]
+    lines = [recorded.tensors[node][1] for node in recorded.node.tolist()]
+    assert {2, 4, 7, 8, 9} <= {*lines}
+    assert (recorded.begin <= recorded.end).all() and recorded.end.max() <= recorded.seconds * 1.001
+    last, first = np.flatnonzero(np.array(lines) == 9)[-1], lines.index(7)
+    assert recorded.begin[last] > recorded.end[first]
+    code, out, err = finished("trace", "t.json", cwd=tmp_path)
+    assert code == 0 and "line 7" in out, err
+
+
+def test_sessions_run_it(A: np.ndarray) -> None:
+    with et.compile(POWER, dims={"N": 1000}).session() as session:
+        for matrix in (A, A.T, A[:9, :9], A):
+            result = session.step(A=matrix)
+            v, iterations = by_hand(matrix)
+            np.testing.assert_allclose(result["v"], v, rtol=1e-10)
+            assert result.report.loops[0].iterations == iterations
+    with et.compile(POWER).session(dims={"N": 3}, A=A) as session:
+        first, second = session.step(), session.step()
+        assert first.analyze().report.loops == second.report.loops
 
 
 def test_the_command_keeps_its_memory(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ def run(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("recorded")
     plan = et.compile(SOFTMAX).plan(X=np.zeros((80, 80)), arena="24KiB")
     result = plan.run()
-    write(tmp_path / "run.trace", plan._job.planned, result.report, "softmax.ein")
+    runs = plan._job.traced_runs(result.report)
+    write(tmp_path / "run.trace", runs, result.report.wall_seconds, "softmax.ein")
     return plan._job.planned, result, tmp_path / "run.trace"
 
 

@@ -342,8 +342,8 @@ class ProgramLowering:
             self.sizes.statement = None
             message = "this run unrolls loops, and a 'while' cannot be unrolled"
             help_text = (
-                "run it alone, without --device, --at, --sites, --parts, --emit, --simulate, --trace, --record, "
-                "--replay, --steps, in Python device=, client= and sessions; or count: for k in 0 .. n { ... }"
+                "run it alone, without --device, --at, --sites, --parts, --emit, --simulate, --record, --replay, in "
+                "Python device= and client=; or count: for k in 0 .. n { ... }"
             )
             self.sizes.report("E216", message, loop.span, help=help_text)
 

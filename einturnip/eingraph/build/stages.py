@@ -43,7 +43,7 @@ def build_stages(
     count = ExpansionCount(sizes)
     top = [s for s in program.statements if isinstance(s, Loop)]
     loops, whiles = {id(s) for s in top if _may_be_long(s, count)}, {id(s) for s in top if s.condition is not None}
-    while loops and not program.states:
+    while loops:
         lowering = StageLowering(sizes, loops, can_unroll=not loops <= whiles, in_segments=in_segments)
         try:
             lowering.run(program.statements)

@@ -126,16 +126,6 @@ def _may_begin(scope: NameScope, node: s.WhileNode) -> bool:
     return False
 
 
-def require_no_states(scope: NameScope) -> None:
-    """Report a ``while`` in a program with states; called after all statements."""
-    states = [known for name, known in scope.tensors.items() if known is not None and scope.is_state(name)]
-    for statement in scope.draft.statements:
-        if states and isinstance(statement, Loop) and statement.condition is not None:
-            place, help_text = statement.span, "let the loop count: for k in 0 .. n { ... }"
-            message = "a 'while' cannot be in a program with states"
-            scope.conflict("E011", message, place, states[0].span, "a state", help_text)
-
-
 def _warn_if_fixed(scope: NameScope, node: s.WhileNode, starts: Collection[str]) -> None:
     """Warn that no iteration changes what a condition reads; constants are meant so."""
     read: set[str] = set()

@@ -13,7 +13,7 @@ from einturnip.lang.elaborate.declarations import check_dims, declare_dim, decla
 from einturnip.lang.elaborate.draft import ProgramDraft
 from einturnip.lang.elaborate.expanded_size import count_import, count_statement
 from einturnip.lang.elaborate.imports import Imports
-from einturnip.lang.elaborate.loops import loop, require_no_states
+from einturnip.lang.elaborate.loops import loop
 from einturnip.lang.elaborate.parameters import declare_function
 from einturnip.lang.elaborate.scope import NameScope
 from einturnip.lang.elaborate.states import after_the_step
@@ -42,7 +42,6 @@ def _resolve(tree: s.SyntaxTree) -> TypedProgram:
         _guarded(scope, imports, declaration, tree.file)
     else:
         check_dims(scope)
-        require_no_states(scope)
     if draft.problems:
         raise SourceError(_ordered(draft))
     program = TypedProgram(

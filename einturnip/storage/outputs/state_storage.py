@@ -103,6 +103,11 @@ class StateStorage:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def is_double(self) -> bool:
+        """True if reading and writing use separate buffers."""
+        return self.write is not self.read
+
+    @property
     def array(self) -> Array | None:
         """The array that is read, if it is in memory."""
         return self.read.array if isinstance(self.read, ArraySink) else None
