@@ -152,7 +152,7 @@ def _layout(source: Source) -> Hashable:
     if isinstance(source, ArraySource):
         return source.array.strides, source.array.dtype.isnative  # native arrays may be used in place
     axes = range(len(source.shape))
-    decoded = (source.chunks, source.held_nbytes) if isinstance(source, ChunkedSource) else ()
+    decoded = (source.chunks, source.reading_nbytes) if isinstance(source, ChunkedSource) else ()
     return *decoded, *(
         contiguous_nbytes(source, tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))
         for a in axes

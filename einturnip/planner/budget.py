@@ -10,7 +10,7 @@ from einturnip.core.resident import resident_nbytes, trim_heap
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.storage.chunks.chunked_source import held_nbytes
+from einturnip.storage.chunks.chunked_source import reading_nbytes
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tuning.memory import (
     MAX_CACHED_VIEWS,
@@ -80,7 +80,7 @@ def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
 
 def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """Return the bytes outside the arena while a plan is made and run by ``workers`` threads."""
-    other = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
+    other = reading_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
     return resident + other + plan.nbytes + plan.run_nbytes + plan.counts
 
 

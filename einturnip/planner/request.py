@@ -213,7 +213,7 @@ def file_layout(source: Source) -> FileLayout:
     unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
     order = sorted(axes, key=lambda a: contiguous_nbytes(source, unit[a]) > source.dtype.itemsize)
     if isinstance(source, ChunkedSource):
-        return FileLayout(tuple(order), source.chunks, source.whole_chunks, source.held_nbytes)
+        return FileLayout(tuple(order), source.chunks, source.whole_chunks, source.reading_nbytes)
     return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
 
 

@@ -57,7 +57,7 @@ class DaskSource(GridSource):
 
     def read_in_parts(self) -> None:
         """Record that a part of a chunk is read without the rest of it."""
-        self.held_nbytes, self.whole_chunks = 0, False
+        self.reading_nbytes, self.whole_chunks = 0, False
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``: chunk by chunk, or in parts of any chunks if these are read without the rest."""

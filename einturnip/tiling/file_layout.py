@@ -19,13 +19,13 @@ from einturnip.tiling.types import Decomposition
 class FileLayout:
     """``axes``: slowest first. ``chunks``: extents of the stored chunks, empty if not chunked.
 
-    ``decoded``: a chunk is always decoded as a whole. ``held_nbytes``: memory for decoding one chunk.
+    ``decoded``: a chunk is always decoded as a whole. ``reading_nbytes``: memory for reading one chunk.
     """
 
     axes: tuple[int, ...]
     chunks: tuple[int, ...] = ()
     decoded: bool = False
-    held_nbytes: int = 0
+    reading_nbytes: int = 0
 
     def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
         """Return the bytes of one contiguous run of a box."""

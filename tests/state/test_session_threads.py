@@ -183,7 +183,7 @@ def test_sources_are_opened_while_others_are_counted(switching) -> None:
     with ThreadPoolExecutor(3) as pool:
         busy = [pool.submit(opens) for _ in range(2)]
         try:
-            assert all(chunked_source.held_nbytes() >= 0 for _ in range(2000))
+            assert all(chunked_source.reading_nbytes() >= 0 for _ in range(2000))
         finally:
             stop.set()
         for each in busy:

@@ -95,7 +95,7 @@ def test_arrays_that_cannot_be_read() -> None:
 
 def test_one_chunk_is_kept() -> None:
     source = open_source(da.from_array(drawn(9, 6), chunks=(3, 6)), "x")
-    assert isinstance(source, DaskSource) and source.held_nbytes == 3 * 3 * 6 * 8 + (1 << 20)
+    assert isinstance(source, DaskSource) and source.reading_nbytes == 3 * 3 * 6 * 8 + (1 << 20)
     calls: list[Any] = []
     source.compute = lambda block: (calls.append(block.shape), block.compute())[1]
     for row in range(9):

@@ -262,7 +262,7 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-print(1024 * (status("VmHWM:") - before) - source.held_nbytes)
+print(1024 * (status("VmHWM:") - before) - source.reading_nbytes)
 """
 
 

@@ -25,29 +25,27 @@ _reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
 _reading_lock = threading.Lock()  # a set must not grow while another thread lists it
 
 
-def held_nbytes() -> int:
-    """Memory that reads of all open sources take besides their destination.
+def reading_nbytes() -> int:
+    """Memory that reads of all open sources take in addition to their destinations.
 
-    Each source is read by one thread at a time.
-
-    A budget includes it before anything is read.
+    Each source is read by one thread at a time. Budgets include this memory before the first read.
     """
     with _reading_lock:
-        return sum(source.held_nbytes for source in _reading)
+        return sum(source.reading_nbytes for source in _reading)
 
 
 def largest_nbytes() -> tuple[str, int, int]:
     """The open source with the largest decoding memory: name, bytes of a chunk, bytes for decoding."""
     with _reading_lock:
-        most = max(_reading, key=lambda source: source.held_nbytes, default=None)
-        return ("", 0, 0) if most is None else (most.name, most.chunk_nbytes, most.held_nbytes)
+        most = max(_reading, key=lambda source: source.reading_nbytes, default=None)
+        return ("", 0, 0) if most is None else (most.name, most.chunk_nbytes, most.reading_nbytes)
 
 
 class ChunkedSource:
     """A tensor read by ``decode(region, out)``, which is called for regions within one chunk.
 
-    Extents count the bytes of the decoded tensor. ``held_nbytes`` is the maximum memory that reading takes in addition
-    to ``out``; one thread reads at a time. ``whole_chunks``: a chunk is decoded as a whole, whatever is read of it.
+    Extents count the bytes of the decoded tensor. ``reading_nbytes``: maximum memory that reading takes in addition to
+    ``out``; one thread reads at a time. ``whole_chunks``: a chunk is decoded as a whole, also if a part of it is read.
     """
 
     whole_chunks = True
@@ -60,7 +58,7 @@ class ChunkedSource:
         chunks: tuple[int, ...],
         decode: Callable[[Region, Array], None],
         close: Callable[[], None],
-        held_nbytes: int,
+        reading_nbytes: int,
         fd: int = -1,
         versions: ChunkVersions | None = None,
     ) -> None:
@@ -69,7 +67,7 @@ class ChunkedSource:
         self.shape, self.dtype = shape, dtype
         self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
         self.chunk_nbytes = math.prod(self.chunks) * dtype.itemsize
-        self.held_nbytes = held_nbytes + _STARTED_NBYTES
+        self.reading_nbytes = reading_nbytes + _STARTED_NBYTES
         self._layout = c_layout(shape, dtype.itemsize, 0)
         self._decode, self._close, self._fd = decode, close, fd
         self._lock = threading.Lock()

@@ -90,7 +90,7 @@ class StoredChunk:
 class ChunkDecoder:
     """Decodes chunks of one shape and element type.
 
-    ``codecs`` are in encoding order. ``order``: the axes as they are stored, slowest first. ``held_nbytes``: maximum
+    ``codecs`` are in encoding order. ``order``: the axes as they are stored, slowest first. ``reading_nbytes``: maximum
     memory for reading any part of a chunk in addition to the destination. The chunk decoded last is kept: it is decoded
     once for tiles that follow each other in it.
     """
@@ -121,9 +121,9 @@ class ChunkDecoder:
         self._streams = list[_Stream]()
         self._last: tuple[object, Any] | None = None  # the chunk decoded last, unless it is streamed: key and elements
         self._buffers: dict[str, memoryview] = {}
-        self.held_nbytes = self._held_nbytes()
+        self.reading_nbytes = self._reading_nbytes()
 
-    def _held_nbytes(self) -> int:
+    def _reading_nbytes(self) -> int:
         state = self._compressor.state_nbytes(self._sizes[-1]) if self._compressor else 0
         if self._stream is not None:
             return self._max_streams * (state + 5 * PIECE_NBYTES)

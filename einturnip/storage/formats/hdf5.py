@@ -240,7 +240,7 @@ def _dataset_source(file: Any, path: str, key: str, fd: int, size: int) -> Sourc
         chunks.close()
         close()
 
-    return ChunkedSource(shown, dataset.shape, dtype, dataset.chunks, chunks.read, close_all, chunks.held_nbytes, fd)
+    return ChunkedSource(shown, dataset.shape, dtype, dataset.chunks, chunks.read, close_all, chunks.reading_nbytes, fd)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ Setting = tuple[int, tuple[int, ...]]
 
 
 class Hdf5Chunks:
-    """Reads the chunks of a dataset. ``fd``: its file; ``held_nbytes``: memory for reading a chunk."""
+    """Reads the chunks of a dataset. ``fd``: its file; ``reading_nbytes``: memory for reading a chunk."""
 
     def __init__(self, dataset: Any, plain_type: bool, shown: str, fd: int) -> None:
         self._dataset, self._shown, self._fd = dataset, shown, fd
@@ -54,9 +54,9 @@ class Hdf5Chunks:
         # The library converts elements that differ from NumPy's, such as integers of 12 bits.
         self._by_library = not plain_type or any(code in _BY_LIBRARY for code, _ in self._filters)
         if self._by_library:
-            self.held_nbytes = _LIBRARY_COPIES * self._nbytes + 2 * max_compressed_nbytes(self._nbytes)
+            self.reading_nbytes = _LIBRARY_COPIES * self._nbytes + 2 * max_compressed_nbytes(self._nbytes)
         else:
-            self.held_nbytes = self._decoder(0).held_nbytes
+            self.reading_nbytes = self._decoder(0).reading_nbytes
 
     def read(self, region: Region, out: Array) -> None:
         """Fill ``out`` with a region that is part of one chunk.

@@ -136,7 +136,14 @@ def encoded_source(
     files = array.chunks if array.shard is None else array.shard.shape
     versions = ChunkVersions(f"{role}{shown}", array.shape, files, array.path, objects.version)
     return ChunkedSource(
-        shown, array.shape, array.dtype, array.chunks, reader.read, reader.close, reader.held_nbytes, versions=versions
+        shown,
+        array.shape,
+        array.dtype,
+        array.chunks,
+        reader.read,
+        reader.close,
+        reader.reading_nbytes,
+        versions=versions,
     )
 
 
@@ -150,9 +157,9 @@ class _ChunkReader:
         except ValueError as error:
             raise StoreError(f"{shown}: is stored in a way that is not supported: {error}") from error
         self._index: tuple[tuple[str, int, int], Array] | None = None  # of the shard read last
-        self.held_nbytes = self._decoder.held_nbytes + copies * self._decoder.max_stored_nbytes
+        self.reading_nbytes = self._decoder.reading_nbytes + copies * self._decoder.max_stored_nbytes
         if array.shard is not None:
-            self.held_nbytes += 3 * _ENTRY_NBYTES * prod(self._per_shard(array.shard))
+            self.reading_nbytes += 3 * _ENTRY_NBYTES * prod(self._per_shard(array.shard))
 
     def read(self, region: Region, out: Array) -> None:
         """Fill ``out`` with a region that is part of one chunk.
