@@ -21,7 +21,7 @@ from einturnip.ir.einsum import Box, Einsum
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import ScalarCall, labels_of, walk
 from einturnip.kernels.mask import LabelMask
-from einturnip.tiling.pieces import ConcatPieces, intersection, points
+from einturnip.tiling.pieces import ConcatPieces, intersection, points, read_ranges
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import MASK_PARTS
 
@@ -73,7 +73,12 @@ class DataFlow:
 def data_flow(decomposition: Decomposition) -> DataFlow:
     """Return the calls and atoms of a decomposition."""
     graph, computed = decomposition.graph, dict[tuple[object, ...], float]()
-    calls = {i: _calls(decomposition, i, computed) for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)}
+    ranges = read_ranges(graph)
+    calls = {
+        i: _calls(decomposition, i, computed, ranges[i])
+        for i, n in enumerate(graph.nodes)
+        if not isinstance(n, InputNode)
+    }
     users: dict[int, list[int]] = {}
     for j, c in calls.items():
         for i in dict.fromkeys(i for read in c.reads for i, _ in read):
@@ -120,7 +125,8 @@ def _point_flops(einsum: Einsum) -> int:
     return max(1, sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + bool(einsum.aggregated))
 
 
-def _calls(d: Decomposition, i: int, computed: dict[tuple[object, ...], float]) -> NodeCalls:
+def _calls(d: Decomposition, i: int, computed: dict[tuple[object, ...], float], needed: Box) -> NodeCalls:
+    """Return the calls of a node; those whose outputs nothing depends on neither compute nor read."""
     node, part = d.graph.nodes[i], d.partitionings[i]
     if isinstance(node, ConcatNode):
         pieces = ConcatPieces(d.graph, node)
@@ -140,6 +146,10 @@ def _calls(d: Decomposition, i: int, computed: dict[tuple[object, ...], float]) 
     flops, reads = [], []
     for key in keys:
         box = part.box(key)
+        if intersection(box[: e.n_out], needed or box[: e.n_out]) is None:
+            flops.append(0.0)
+            reads.append([])
+            continue
         flops.append(call_flops(e, [hi - lo for lo, hi in box]) * _computed_share(e, mask, box, computed))
         reads.append([(o, e.operand_box(slot, box)) for slot, o in enumerate(node.operands)])
     return NodeCalls(keys, np.array(flops), np.array([tiles[k[: e.n_out]] for k in keys], np.int64), reads)

@@ -45,21 +45,32 @@ def difference(a: Box, b: Box) -> list[Box]:
 
 
 def read_ranges(graph: EinGraph) -> list[Box]:
-    """Return for each node the smallest box with all points that other nodes and outputs read."""
+    """Return for each node the smallest box with all points that outputs depend on.
+
+    Nodes are visited from the outputs back, so that a slice at the end of a program limits what is read before it. A
+    node that no output depends on has an empty tuple.
+    """
     found: list[Box] = [()] * len(graph.nodes)
+    needed = [False] * len(graph.nodes)
 
     def extend(node: int, box: Box) -> None:
-        before = found[node] or box
+        before = found[node] if needed[node] else box
+        needed[node] = True
         found[node] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True))
 
-    for node in graph.nodes:
+    for _, i in graph.outputs:
+        extend(i, tuple((0, n) for n in graph.nodes[i].shape))
+    for i in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[i]
+        if not needed[i]:
+            continue
         if isinstance(node, EinsumNode):
-            bounds = [(0, n) for n in node.einsum.bounds]
+            bounds = [*found[i], *((0, n) for n in node.einsum.bounds[node.einsum.n_out :])]
             for slot, operand in enumerate(node.operands):
                 extend(operand, node.einsum.operand_box(slot, bounds))
-    whole = [operand for node in graph.nodes if isinstance(node, ConcatNode) for operand in node.operands]
-    for i in (*whole, *(i for _, i in graph.outputs)):
-        extend(i, tuple((0, n) for n in graph.nodes[i].shape))
+        elif isinstance(node, ConcatNode):
+            for operand in node.operands:
+                extend(operand, tuple((0, n) for n in graph.nodes[operand].shape))
     return found
 
 

@@ -12,6 +12,7 @@ from einturnip.lang import compile_text
 from einturnip.tiling.data_flow import data_flow
 from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls
 from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.pieces import read_ranges
 from einturnip.tiling.types import Decomposition, Partitioning
 
 GRAPH_NETWORK = (
@@ -70,3 +71,21 @@ def test_the_work_of_a_call_is_what_its_mask_leaves(counts: tuple[int, int]) -> 
         shares.append(float((t[None, :] <= s[:, None] + tiles[0] // 16 - 1).mean()))
     assert calls.flops / calls.flops[0] == pytest.approx(np.array(shares) / shares[0])
     assert len(calls.keys) == (3 if counts == (2, 2) else 4)  # the part above the diagonal has no call
+
+
+def test_a_slice_at_the_end_limits_what_is_computed_before_it() -> None:
+    """Of four calls of each statement, which divide i, the last one alone is needed."""
+    text = "input X : f64[n, m]\nY[i,c] = exp(X[i,c])\nZ[i,c] = sum[a] Y[i,a] * Y[i,c]\ns[c] = Z[n-1,c]\noutput s\n"
+    graph = bind(compile_text(text, "p.ein"), {}, {"n": 64, "m": 8})
+    ranges = dict(zip([node.name for node in graph.nodes], read_ranges(graph), strict=True))
+    assert ranges["Z"] == ranges["Y"] == ranges["X"] == ((63, 64), (0, 8))
+    tiles = {"Y": (16, 8), "Z": (16, 8, 8)}
+    parts = [
+        Partitioning(found.bounds, tiles.get(node.name, found.tiles))
+        for node, found in zip(graph.nodes, eindecomp(graph, 4).partitionings, strict=True)
+    ]
+    flow = data_flow(Decomposition(graph, tuple(parts), eindecomp(graph, 4).blocks))
+    for i, node in enumerate(graph.nodes):
+        if node.name in tiles:
+            assert [bool(reads) for reads in flow.calls[i].reads] == [False, False, False, True]
+            assert (flow.calls[i].flops > 0).tolist() == [False, False, False, True]
