@@ -68,7 +68,7 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
         return machine.op_latency + machine.turn_seconds("call") + general
     kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
     fallback = getattr(kernel, "fallback", kernel)
-    if isinstance(fallback, BlockedKernel) and fallback.within is not None:
+    if isinstance(fallback, BlockedKernel):
         nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
         fallback = fallback if nbytes >= fallback.workspace_nbytes else fallback.within(nbytes)
     return machine.op_latency + work_seconds(simple_work(fallback), machine)

@@ -6,9 +6,10 @@ Seconds per point of array operations, of Python overhead, and of products by on
 
 from __future__ import annotations
 
-# Sizes m, n and k of the products in a table.
+# The sizes m, n and k of the products in ``_PRODUCT_MICROSECONDS``: the row of a dtype has the times of all triples, k
+# last.
 SIDES = (1, 4, 16, 64, 256, 1024)
-# Logarithms of the sizes of tables for row gathers: one for each cache level, and one beyond.
+# log2 of the bytes of the tables from which rows are gathered: one for each level of cache, and one larger than caches.
 TABLE_BITS = (14, 19, 23, 26)
 
 # fmt: off

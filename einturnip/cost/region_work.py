@@ -1,4 +1,4 @@
-"""Work of a fused region's kernel: its blocks, without those that a mask leaves out."""
+"""Work of a fused region's kernel: that of its blocks, without the blocks that a mask leaves idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from einturnip.cost.kernel_work import ArrayPass, KernelWork, ProductWork, multiplied_work, shapes_of, simple_work
 from einturnip.cost.machine_code_work import fused_row_work
@@ -15,6 +15,7 @@ from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import region_product
 from einturnip.kernels.fused.block_iterator import extents_of
 from einturnip.kernels.fused.combine import RegionCombiner
+from einturnip.kernels.fused.matrix_fold import FoldMatrix
 from einturnip.kernels.fused.program import (
     Action,
     BlockProgram,
@@ -189,7 +190,7 @@ def _add_action(work: KernelWork, action: Action, spec: RegionSpec, recorded: bo
             work.passes.append(ArrayPass(f"exp.{action.wide.name}", len(action.sums), len(action.sums) * points))
             for step, _, _ in action.sums:
                 work.passes.append(ArrayPass(f"multiply.{action.wide.name}", 1, _points(spec, step)))
-        case _ if hasattr(action, "ones"):
+        case FoldMatrix():
             _matrix_fold(work, action, spec)
 
 
@@ -198,7 +199,7 @@ def _needs_many_calls(product: ContractionKernel) -> bool:
     return bool(product.contiguous_plan.loops) or any(product.contiguous_plan.packed)
 
 
-def _matrix_fold(work: KernelWork, action: Any, spec: RegionSpec) -> None:
+def _matrix_fold(work: KernelWork, action: FoldMatrix, spec: RegionSpec) -> None:
     """Add the reduction of a matrix: a product with ones, or a ufunc."""
     step = spec.region.steps[action.step]
     dtype, points = step.einsum.dtype.numpy.name, _points(spec, ~action.read.source)
@@ -206,7 +207,7 @@ def _matrix_fold(work: KernelWork, action: Any, spec: RegionSpec) -> None:
     if action.ones is not None:
         work.products.append(ProductWork(dtype, rows, 1, max(1, points // max(1, rows)), 1))
     else:
-        direction = "outer" if getattr(action, "axis", 1) == 0 else "inner"
+        direction = "inner" if action.axis else "outer"
         work.passes.append(ArrayPass(f"reduce.{action.ufunc.__name__}.{direction}.{dtype}", 1, points, rows))
 
 

@@ -44,20 +44,20 @@ def arguments(
     columns: Array,
     values: Array,
     dense: bool,
-    counts: Array | None,
+    selected: Array | None,
     table: Sequence[int] = NO_TABLE,
 ) -> array[int]:
     """Return the argument: value (r, c) is folded into element ``rows[r] + columns[c]`` of the state.
 
-    ``dense``: the columns' places are consecutive, and so are the values of a row. ``counts``: the rows to fold, None
-    for all. ``table``: see PartialSumTable.words.
+    ``dense``: the columns' places are consecutive, and so are the values of a row. ``selected``: the mask of rows to
+    fold, None for all. ``table``: see PartialSumTable.words.
 
     Shapes:
-        state: a contiguous vector; rows, columns: i64, contiguous vectors; counts: bool, as the rows.
+        state: a contiguous vector; rows, columns: i64, contiguous vectors; selected: bool, as the rows.
     """
     state_at = address_of(state) + (int(columns[0]) * state.itemsize if dense else 0)
-    counted = 0 if counts is None else address_of(counts)
-    found = [state_at, address_of(rows), 0 if dense else address_of(columns), address_of(values), counted]
+    mask_at = 0 if selected is None else address_of(selected)
+    found = [state_at, address_of(rows), 0 if dense else address_of(columns), address_of(values), mask_at]
     limit = max(0, state.size - int(columns.max()))
     return array("q", [*found, len(rows), len(columns), limit, *values.strides, *table])
 

@@ -247,7 +247,7 @@ def _one_step(shape: Sequence[int], strides: Sequence[int], n_last: int) -> int 
     return step or 0
 
 
-def uncuttable_axes(access: Access) -> dict[int, tuple[int, ...]] | None:
+def non_affine_axes(access: Access) -> dict[int, tuple[int, ...]] | None:
     """Return the non-affine axes by label; None if one of them cannot be divided into pieces."""
     found: dict[int, list[int]] = {}
     for axis, p in enumerate(access):

@@ -12,9 +12,10 @@ from einturnip.kernels.expr.blocked_space import BlockedSpace, choose_order, cut
 from einturnip.kernels.expr.graph import PrimitiveGraph, number
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
+from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.numpy.index_check import IndexCheck
-from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad, uncuttable_axes
+from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad, non_affine_axes
 
 
 class JoinBuilder:
@@ -94,7 +95,7 @@ class JoinBuilder:
         if not by_position(access, self.keys):
             labels = tuple(p for p in order if p in labels_read(access))
             pieces = PiecewiseLoad(
-                access, shape, order, self.extents, labels, tuple((uncuttable_axes(access) or {}).items()), fill
+                access, shape, order, self.extents, labels, tuple((non_affine_axes(access) or {}).items()), fill
             )
             return graph.special("fetch", pieces, raw, labels=frozenset(labels))
         indexed = len(access) - self._suffix(access)
@@ -143,6 +144,16 @@ class JoinBuilder:
         return node
 
 
+def broadcast(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
+    """Return the register of a value that is broadcast to all the labels."""
+    register = assembler.registers[value]
+    if register.labels == labels:
+        return value
+    made = assembler.slot(register.dtype, labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), made)
+    return made
+
+
 def key_labels(einsum: Einsum) -> frozenset[int]:
     """Return the labels whose index is data, which have no loop."""
     return frozenset(k.label for k in einsum.keys)
@@ -169,7 +180,7 @@ def keyed_space(einsum: Einsum, extents: Sequence[int], points: int, program_ord
 
 def by_position(access: Access, keys: frozenset[int]) -> bool:
     """Return True where an operand is loaded row by row: it is neither a view nor divisible into pieces."""
-    return not keys.isdisjoint(labels_read(access)) or (not is_affine(access) and uncuttable_axes(access) is None)
+    return not keys.isdisjoint(labels_read(access)) or (not is_affine(access) and non_affine_axes(access) is None)
 
 
 def loop_accesses(einsum: Einsum) -> tuple[Access, ...]:

@@ -22,7 +22,7 @@ from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
 from einturnip.kernels.numpy.elementwise import compile_finalize
 from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
 from einturnip.kernels.numpy.gather_row import compile_pick
-from einturnip.kernels.numpy.join import JoinBuilder, free_extents, key_labels, loop_accesses
+from einturnip.kernels.numpy.join import JoinBuilder, broadcast, free_extents, key_labels, loop_accesses
 from einturnip.kernels.numpy.reduce import compile_reduce
 from einturnip.kernels.numpy.scatter import BOOLEAN, ROWS, VALUED, Scatter, scatter_codes, scratch_names
 from einturnip.kernels.numpy.scatter_sums import Begin, ScatterSums, Settle, table_types
@@ -91,8 +91,11 @@ def compile_keyed(
     assert aggregation is not None
     if 0 in extents:
         fill = NOTHING if 0 in extents[: einsum.n_out] else compile_empty(einsum, extents, mode)
-        behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
-        return fill if any(extents[p] == 0 for p in behind) else CheckedKernel(_compile_checks(einsum, extents), fill)
+        return (
+            fill
+            if any(extents[p] == 0 for p in _row_labels(einsum))
+            else CheckedKernel(_compile_checks(einsum, extents), fill)
+        )
     if any(k.label < einsum.n_out for k in einsum.keys):
         whole = mode == "full"
         fold = _compile_scatter(einsum, extents, whole)
@@ -108,8 +111,8 @@ def compile_keyed(
 
 def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile a kernel that only checks the keys."""
-    behind = _row_labels(einsum)
-    seen = tuple(n if p in behind else 1 for p, n in enumerate(extents))
+    rows = _row_labels(einsum)
+    seen = tuple(n if p in rows else 1 for p, n in enumerate(extents))
 
     def assemble(assembler: Assembler, extents: tuple[int, ...]) -> None:
         join = JoinBuilder(assembler, einsum, extents)
@@ -168,7 +171,7 @@ def _assemble_scatter(einsum: Einsum, assembler: Assembler, extents: tuple[int, 
     labels = frozenset(range(len(einsum.labels))) - keys
     made[0], labels, loose = _folded(assembler, einsum, made[0], labels, rows)
     if indexed:
-        made[-1] = _broadcast(assembler, made[-1], labels)
+        made[-1] = broadcast(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
     combine = aggregation.combine
     sums = combine == "add" and dtypes[0].is_inexact
@@ -227,13 +230,13 @@ def _flat_index(join: JoinBuilder) -> int:
 def _folded(
     assembler: Assembler, einsum: Einsum, value: int, labels: frozenset[int], rows: frozenset[int]
 ) -> tuple[int, frozenset[int], list[int]]:
-    """Fold values over labels that do not affect places, if one ufunc can do it.
+    """Fold values over aggregated labels on which no key depends, if one ufunc can do it.
 
     Returns the values, their labels, and the labels that were folded.
     """
     aggregation = einsum.aggregation
     assert aggregation is not None
-    value = _broadcast(assembler, value, labels)
+    value = broadcast(assembler, value, labels)
     loose = frozenset(einsum.aggregated) & labels - rows
     if not loose or aggregation.combine not in FOLDS:
         return value, labels, []
@@ -242,16 +245,6 @@ def _folded(
     fold = reduction(FOLDS[aggregation.combine], assembler.space.axes(loose))
     assembler.step(len(assembler.space.loops), fold, (value,), out)
     return out, less, sorted(loose)
-
-
-def _broadcast(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
-    """Broadcast a value to all the labels."""
-    register = assembler.registers[value]
-    if register.labels == labels:
-        return value
-    broadcast = assembler.slot(register.dtype, labels)
-    assembler.step(len(assembler.space.loops), copy, (value,), broadcast)
-    return broadcast
 
 
 def _matrix(assembler: Assembler, value: int, rows: frozenset[int], dense: bool) -> int:

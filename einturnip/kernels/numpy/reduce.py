@@ -23,7 +23,7 @@ from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import copy
 from einturnip.kernels.numpy.blocked import BlockedKernel, BlockedSteps
 from einturnip.kernels.numpy.elementwise import store
-from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
+from einturnip.kernels.numpy.join import JoinBuilder, broadcast, key_labels, keyed_space
 
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> BlockedKernel:
@@ -112,12 +112,7 @@ def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...])
     if hit is not None:
         root = graph.select(hit, root, graph.number(aggregation.identity[0], graph[root].dtype))
     made, *_ = assembler.emit(graph, [root, *(join.key(k.label) for k in einsum.keys)])
-    register = assembler.registers[made]
-    if register.labels == labels:
-        return made
-    broadcast = assembler.slot(register.dtype, labels)
-    assembler.step(len(assembler.space.loops), copy, (made,), broadcast)
-    return broadcast
+    return broadcast(assembler, made, labels)
 
 
 def _fold(assembler: Assembler, einsum: Einsum, value: int, state: Sequence[int]) -> None:

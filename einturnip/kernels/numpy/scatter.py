@@ -35,8 +35,8 @@ class RowBlock(NamedTuple):
     """One block of values to fold into a state.
 
     Element (r, c) of ``value`` is folded into element ``rows[r] + columns[c]`` of each of the ``states``. ``indices``:
-    flat indices of the values, for argmax. ``counts``: the selected rows, None for all. ``weight``: how many values
-    each value is a sum of.
+    flat indices of the values, for argmax. ``selected``: the mask of rows to fold, None for all. ``weight``: the number
+    of values that each value is the sum of.
     """
 
     states: list[Array]
@@ -44,7 +44,7 @@ class RowBlock(NamedTuple):
     columns: Array
     value: Array
     indices: Array | None
-    counts: Array | None
+    selected: Array | None
     weight: int
 
 
@@ -86,8 +86,8 @@ class Scatter:
         states = [flat(tile.array) for tile in tiles]
         if mask is not None:
             np.copyto(of["mask"], mask)
-        counts = None if mask is None else of["mask"].reshape(-1)
-        self.fold(RowBlock(states, rows, columns, value, index, counts, weight), rest, of, out)
+        selected = None if mask is None else of["mask"].reshape(-1)
+        self.fold(RowBlock(states, rows, columns, value, index, selected, weight), rest, of, out)
 
     def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: TileView) -> None:
         """Fold the selected rows."""
@@ -100,16 +100,16 @@ class Scatter:
 
     def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
         """Fold by machine code without the interpreter lock, if it is loaded; return whether it did."""
-        states, rows, columns, values, _, counts, weight = block
+        states, rows, columns, values, _, selected, weight = block
         functions = [f for f in map(code_cache.find, self.codes[: len(states)]) if f is not None]
         if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
             return False
         adjacent = follow(self.columns, columns)
         dense = adjacent and values.strides[1] == values.itemsize
-        calls = [arguments(states[0], rows, columns, values, dense, counts, table)]
+        calls = [arguments(states[0], rows, columns, values, dense, selected, table)]
         if len(states) == 2:
             ones = np.broadcast_to(_ones(len(columns) if adjacent else 1, weight), values.shape)
-            calls.append(arguments(states[1], rows, columns, ones, adjacent, counts))
+            calls.append(arguments(states[1], rows, columns, ones, adjacent, selected))
         status = unit()
         status.clear()
         for function, call in zip(functions, calls, strict=True):
@@ -121,13 +121,13 @@ class Scatter:
 
     def _in_pieces(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy, as many values at a time as the scratch holds."""
-        states, rows, columns, values, _, counts, weight = block
+        states, rows, columns, values, _, selected, weight = block
         place_buffer, value_buffer = of["place"].reshape(-1), of["values"].reshape(-1)
         width = min(len(columns), place_buffer.size)
         height = min(max(1, place_buffer.size // max(1, width)), _HITS)
         for at in range(0, len(rows), height):
             some = slice(at, at + height)
-            hits = None if counts is None else np.flatnonzero(counts[some])
+            hits = None if selected is None else np.flatnonzero(selected[some])
             for begin in range(0, len(columns), width):
                 some_columns = columns[begin : begin + width]
                 of_rows, part = rows[some], values[some, begin : begin + width]
@@ -141,19 +141,19 @@ class Scatter:
 
     def _at_once(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy a block whose places all fit the scratch."""
-        states, rows, columns, value, index, counts, weight = block
+        states, rows, columns, value, index, selected, weight = block
         shape = len(rows), len(columns)
         at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
         values = _dense(value, of["values"]).reshape(shape)
         indices = None if index is None else _dense(index, of["indices"]).reshape(shape)
         fold = _STATE_FOLDS.get(self.op, _fold)
-        if counts is None:
+        if selected is None:
             alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
             place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
             fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, weight, of)
             return
         for start in range(0, shape[0], _HITS):
-            hits = np.flatnonzero(counts[start : start + _HITS])
+            hits = np.flatnonzero(selected[start : start + _HITS])
             n = len(hits) * shape[1]
             if n:
                 hits += start
@@ -166,7 +166,7 @@ class Scatter:
 
 @lru_cache(maxsize=4)
 def _ones(n: int, weight: int) -> Array:
-    """Return the counts that the values of a row add."""
+    """Return the selected that the values of a row add."""
     return np.full(n, weight, np.int64)
 
 

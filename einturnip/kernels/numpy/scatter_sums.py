@@ -24,7 +24,9 @@ from einturnip.kernels.llvm.scatter import arguments
 from einturnip.kernels.numpy.scatter import RowBlock, Scatter, Scratch, flat, follow, places
 from einturnip.kernels.numpy.sorted_sums import VECTORS, Sums, WideSums
 
-COMPILED, PROBED, WIDE, SORTED = range(4)  # machine code, also with probing; NumPy with the table, and without
+# How a block is folded: by machine code; by machine code that first probes for groups with many rows; by NumPy into the
+# table; by NumPy without a table.
+COMPILED, PROBED, WIDE, SORTED = range(4)
 _FEW = 32  # rows of a call that need no table
 _ENTRIES = 16  # minimum entries of a table
 _EXCLUSIVE, _SHARED = 32, 64  # minimum rows for each entry if each group has its own, and if groups share them
@@ -46,7 +48,7 @@ class ScatterSums(Scatter):
         if self.parts > 1:
             self._count(block)
             block = self._as_floats(block, next(rest), of["row"].reshape(-1))
-        states, rows, columns, values, _, counts, weight = block
+        states, rows, columns, values, _, selected, weight = block
         numbers = states[1] if len(states) == 2 else None
         vectors = tuple(of[name] for name in VECTORS)
         words: Sequence[int] = NO_TABLE
@@ -58,10 +60,10 @@ class ScatterSums(Scatter):
             words = table.words(step, groups, PROBE if how == PROBED else FOLD)
             chosen[0] = COMPILED if how == PROBED else how
             if how == WIDE:
-                WideSums(states[0], numbers, weight, vectors, table, step).add(rows, columns, values, counts)
+                WideSums(states[0], numbers, weight, vectors, table, step).add(rows, columns, values, selected)
                 return
         if how == SORTED or not self.compiled(block, words):
-            Sums(states[0], numbers, weight, vectors).add(rows, columns, values, counts)
+            Sums(states[0], numbers, weight, vectors).add(rows, columns, values, selected)
 
     def _count(self, block: RowBlock) -> None:
         """Add the number of values to the second component of a mean's state."""
@@ -70,7 +72,7 @@ class ScatterSums(Scatter):
                 states=block.states[1:], value=np.broadcast_to(np.int64(block.weight), block.value.shape)
             )
             if not replace(self, codes=self.codes[1:], parts=1).compiled(counted):
-                rows = block.rows if block.counts is None else block.rows[block.counts]
+                rows = block.rows if block.selected is None else block.rows[block.selected]
                 np.add.at(block.states[1], np.add(rows.reshape(-1, 1), block.columns), block.weight)
 
     def _as_floats(self, block: RowBlock, pairs: Array, rows: Array) -> RowBlock:
