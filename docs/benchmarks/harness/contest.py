@@ -56,7 +56,7 @@ class Contender:
         """Run one round."""
         assert self.process.stdin is not None
         self.process.send_signal(signal.SIGCONT)
-        before = _busy()
+        before = cpu_seconds()
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         said = answer(self.process)
@@ -64,7 +64,7 @@ class Contender:
         if "seconds" not in said:
             self.error = said["error"]
             return
-        busy, wall = (now - then for now, then in zip(_busy(), before, strict=True))
+        busy, wall = (now - then for now, then in zip(cpu_seconds(), before, strict=True))
         self.seconds.append(said["seconds"])
         self.last = said.get("sample", [])
         self.clean.append(busy - said["used"] <= MOST_DISTURBED * wall + 0.02)
@@ -100,8 +100,8 @@ class ContenderFigure:
     error: str = ""
 
 
-def start_worker(module: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a module of the harness in a process of its own."""
+def start_worker(module: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a module of the harness in a process of its own. ``options``: of ``subprocess.Popen``."""
     search = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-m", f"harness.{module}", *arguments],
@@ -110,6 +110,7 @@ def start_worker(module: str, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
+        **options,
     )
 
 
@@ -167,7 +168,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     return {"error": last[-1][:200] if last else f"exit {process.wait()}"}
 
 
-def _busy() -> tuple[float, float]:
+def cpu_seconds() -> tuple[float, float]:
     """Seconds of CPU time used since the start of the machine, and of CPU time available."""
     with open("/proc/stat") as stat:
         counts = [int(x) for x in stat.readline().split()[1:9]]

@@ -240,9 +240,9 @@ def run_once(trial: DiskTrial, memory: int | None) -> DiskResult | None:
             return None
         run = DiskResult(trial.way, about.get("version", ""), error=about.get("error", ""), memory=memory)
         if not run.error:
-            _watch(process, run, [p for path in trial.inputs.values() for p in _files(path)])
+            _watch(process, run, [p for path in trial.inputs.values() for p in files_of(path)])
         if not run.error:
-            run.agrees = _same(sample(out), trial.expected)
+            run.agrees = same(sample(out), trial.expected)
         return run
     finally:
         process.kill()
@@ -260,7 +260,7 @@ def _watch(process: subprocess.Popen[str], run: DiskResult, inputs: Sequence[Pat
     """Run the process, with its files in the cache or not; end it if it exceeds its limit."""
     memory = run.memory
     for path in inputs:
-        _evict(path) if run.way.cold else _fetch(path)
+        _evict(path) if run.way.cold else fetch(path)
     over = threading.Event()
 
     def look() -> None:
@@ -304,7 +304,7 @@ def sample(path: Path) -> list[float]:
     return [float(x) for x in np.asarray(array.vindex[tuple(places)])]
 
 
-def _same(found: list[float], expected: list[float]) -> bool:
+def same(found: list[float], expected: list[float]) -> bool:
     """True if a result has the elements of the first one, which is einturnip's without a limit."""
     if not expected:
         expected.extend(found)
@@ -332,7 +332,8 @@ def _has_zarr() -> bool:
     return find_spec("zarr") is not None
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
+    """The files of an input: itself, or those of a store."""
     return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
 
 
@@ -345,7 +346,8 @@ def _evict(path: Path) -> None:
         os.close(fd)
 
 
-def _fetch(path: Path) -> None:
+def fetch(path: Path) -> None:
+    """Read a file into the page cache."""
     block = bytearray(1 << 24)
     with path.open("rb", buffering=0) as file:
         while file.readinto(block):

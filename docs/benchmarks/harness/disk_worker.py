@@ -23,24 +23,25 @@ def main(request: dict[str, Any]) -> None:
     inputs = {tensor: Path(path) for tensor, path in request["inputs"].items()}
     call = work(name, case, inputs, out, memory)
     if call is None:
-        _say({"absent": True})
+        say({"absent": True})
         return
     from importlib.metadata import version
 
-    _say({"version": version(PEERS.get(name, "einturnip"))})
+    say({"version": version(PEERS.get(name, "einturnip"))})
     sys.stdin.readline()
     begin = time.perf_counter()
     try:
         call()
-        _flush(out)
+        flush(out)
     except Exception as error:  # any error of a peer is its result
-        _say({"error": f"{type(error).__name__}: {error}"[:200], "least": getattr(error, "needed", 0)})
+        say({"error": f"{type(error).__name__}: {error}"[:200], "least": getattr(error, "needed", 0)})
         return
-    _say({"seconds": time.perf_counter() - begin})
+    say({"seconds": time.perf_counter() - begin})
     sys.stdin.readline()  # the parent inspects this process before it ends
 
 
-def _flush(out: Path) -> None:
+def flush(out: Path) -> None:
+    """Write a result that is in the page cache to the disk."""
     for path in [out] if out.is_file() else [p for p in out.rglob("*") if p.is_file()]:
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -49,7 +50,8 @@ def _flush(out: Path) -> None:
             os.close(fd)
 
 
-def _say(message: dict[str, Any]) -> None:
+def say(message: dict[str, Any]) -> None:
+    """Print a message to the parent, as a line of JSON."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
