@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,9 @@ from distributed import Client
 
 import einturnip as et
 from einturnip.cluster.dask import run_site
-from einturnip.core.errors import Interrupted, RunError
 from einturnip.sites.wires import dask_cluster
 from einturnip.sites.wires.dask import CONNECT_SECONDS
+from tests.cluster.faults import instants, run_with
 
 pytestmark = pytest.mark.timeout(120)
 # Each step needs the one before, so that a run has many transfers.
@@ -30,41 +28,14 @@ TEXT = "input A : f64[n,n], B : f64[n,n]\n" + "".join(
 ) + "output I\n"  # fmt: skip
 
 
-def run_until(client: Any, folder: Path, at: float, act: Callable[[], None], target: str) -> BaseException:
-    """Run a program whose progress reaches a share of its ops, then act; return the run's error."""
-    a = np.random.default_rng(0).standard_normal((1400, 1400))
-    acted = threading.Event()
-
-    def progress(found: Any) -> None:
-        if found.done_ops >= at * found.total_ops and not acted.is_set():
-            acted.set()
-            act()
-
-    program = et.compile(TEXT)
-    with pytest.raises((RunError, Interrupted, KeyboardInterrupt)) as raised:
-        program(A=a, B=a, client=client, arena="3MiB", progress=progress, out={"I": str(folder / target)})
-    assert acted.is_set()
-    return raised.value
-
-
-@pytest.mark.parametrize("at", [pytest.param(0.05, marks=pytest.mark.slow), 0.5])
-def test_a_killed_worker_is_named(own: Any, tmp_path: Path, at: float) -> None:
-    victim, pid = sorted(own.run(os.getpid).items())[1]
-    error = run_until(own, tmp_path, at, lambda: os.kill(pid, signal.SIGKILL), "I.zarr")
-    assert str(error).startswith(f"worker {victim} on ") and "is gone" in str(error)
-    assert os.listdir(tmp_path) == []
-    assert not any(own.processing().values())
-    if at > 0.1:  # before, it may not have reported yet
-        assert re.search(r"It had last begun line [2-8]: [C-I]\[i,j\] = [B-H]\[i,k\] \* A\[k,j\] / 1000\.", str(error))
-
-
 def start(folder: Path, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
     """Start a scheduler or a worker as Dask's command does."""
     command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments, "--no-dashboard"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
 
 
-def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", instants("scheduler"))
+def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path, at: float) -> None:
     (tmp_path / "out").mkdir()
     place = str(tmp_path / "scheduler.json")
     processes = [start(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", place)]
@@ -74,45 +45,13 @@ def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path) -> None:
         # A client waits this long for a scheduler that is gone to come back, and the test would end before.
         with Client(scheduler_file=place, timeout=600) as client:
             client.wait_for_workers(2, timeout=60)
-            error = run_until(client, tmp_path / "out", 0.1, processes[0].kill, "I.zarr")
+            error, _ = run_with(client, processes[0].kill, at, tmp_path / "out")
     finally:
         for process in processes:
             process.kill()
             process.wait()
     assert str(error).startswith("the scheduler of the cluster is gone. Nothing was written.")
     assert os.listdir(tmp_path / "out") == []
-
-
-@pytest.mark.slow
-def test_a_worker_that_stops_for_a_while_is_not_lost(own: Any, tmp_path: Path) -> None:
-    _, pid = sorted(own.run(os.getpid).items())[1]
-    again = threading.Timer(8, os.kill, (pid, signal.SIGCONT))
-    a, stopped = np.random.default_rng(0).standard_normal((1400, 1400)), threading.Event()
-
-    def progress(found: Any) -> None:
-        if not stopped.is_set():
-            stopped.set()
-            os.kill(pid, signal.SIGSTOP)
-            again.start()
-
-    try:
-        program = et.compile(TEXT)
-        result = program(A=a, B=a, client=own, arena="3MiB", progress=progress, out={"I": str(tmp_path / "I.npy")})
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert stopped.is_set()
-    np.testing.assert_allclose(np.asarray(result["I"]), program(A=a, B=a)["I"], rtol=1e-6, atol=1e-6)
-
-
-def test_an_interrupt_stops_all_workers_and_they_can_run_again(client: Any, tmp_path: Path) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    run_until(client, tmp_path, 0.2, interrupt, "I.npy")
-    assert os.listdir(tmp_path) == []
-    a = np.ones((30, 30))
-    result = et.compile("input A : f64[n,k]\nB[i,j] = A[i,k] * A[k,j]\noutput B\n")(A=a, client=client, arena="32KiB")
-    np.testing.assert_array_equal(result["B"], a @ a)
 
 
 def test_ctrl_c_ends_the_command_and_its_workers(tmp_path: Path) -> None:
@@ -139,19 +78,19 @@ def test_ctrl_c_ends_the_command_and_its_workers(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["A.npy", "p.ein"]
 
 
-def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(client: Any) -> None:
-    address = next(iter(client.run(os.getpid)))
+def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(own: Any) -> None:
+    address = next(iter(own.run(os.getpid)))
     gone = "tcp://127.0.0.1:9"  # where nothing listens: a worker tries for CONNECT_SECONDS to reach it
 
     def task(run: str) -> Any:
-        return client.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
+        return own.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
 
     task("never begun").result(timeout=CONNECT_SECONDS / 2)
-    dask_cluster.run_on_workers(client, [address], dask_cluster.open_inbox, "ended", "token")
+    dask_cluster.run_on_workers(own, [address], dask_cluster.open_inbox, "ended", "token")
     waiting = task("ended")
-    while not client.processing([address])[address]:
+    while not own.processing([address])[address]:
         assert not waiting.done()
-    dask_cluster.run_on_workers(client, [address], dask_cluster.close_inbox, "ended")
+    dask_cluster.run_on_workers(own, [address], dask_cluster.close_inbox, "ended")
     waiting.result(timeout=CONNECT_SECONDS / 2)
 
 
