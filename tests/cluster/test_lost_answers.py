@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,6 +49,8 @@ def test_the_steps_after_a_worker_is_lost(own: Any, tmp_path: Path) -> None:
             session.state("x")
         with pytest.raises(RunError, match=f"lost with worker {victim}"):
             et.einsum("ij->i", before, client=own)
+        with pytest.raises(CancelledError):  # Dask alone does not wait either for a worker that does not come back
+            own.compute(before).result(timeout=20)
         assert session.load(tmp_path)
         np.testing.assert_allclose(session.step()["norm"], (x**2).sum())
         np.testing.assert_allclose(session.state("x"), x / 2 + x)

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster, get_worker, wait
+from distributed import Client, Future, LocalCluster, get_worker, wait
 from distributed.comm import CommClosedError, get_address_host
 from distributed.core import Server
 from distributed.protocol import to_serialize
@@ -24,7 +24,7 @@ from distributed.utils import get_ip
 from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import Index, known_workers, scheduler_answers, set_worker
+from einturnip.sites.wires.dask_chunks import Index, Key, known_workers, scheduler_answers, set_worker
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
@@ -189,11 +189,18 @@ def block_of(blocks: dict[tuple[str, Index], Array], which: tuple[str, Index]) -
     return blocks[which]
 
 
+def keep_blocks(keys: Mapping[Key, Key], dask_worker: Any) -> dict[Key, int]:
+    """Make values of a worker data under new keys; called on its event loop. Returns their bytes."""
+    kept = {new: dask_worker.data[old] for new, old in keys.items()}
+    nbytes: dict[Key, int] = dask_worker.update_data(kept)["nbytes"]
+    return nbytes
+
+
 class KeptBlocks:
     """The blocks of an output that stay on the workers. ``futures``: of each block."""
 
-    def __init__(self, name: str, futures: Mapping[Index, Any]) -> None:
-        self._name, self._futures = name, futures
+    def __init__(self, client: Client, name: str, futures: Mapping[Index, Any]) -> None:
+        self._client, self._name, self._futures = client, name, futures
 
     def is_complete(self, seconds: float) -> bool:
         """Wait until all blocks are there; False if they are not yet.
@@ -211,11 +218,31 @@ class KeptBlocks:
         return True
 
     def array(self, extents: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]) -> Any:
-        """Return the output as a Dask array of blocks with these extents."""
+        """Return the output as a Dask array of blocks with these extents.
+
+        Its blocks are data of the cluster, not results of tasks: Dask would compute a result that is lost with its
+        worker again on that same worker, and wait for it forever.
+
+        Raises:
+            RunError: one is lost.
+        """
         from dask.array import Array as DaskArray
 
-        graph = {(self._name, *index): future for index, future in self._futures.items()}
-        return DaskArray(graph, self._name, chunks=extents, dtype=dtype)
+        client, name = self._client, f"{self._name}-data"
+        holders, places = client.who_has([*self._futures.values()]), dict[str, dict[Key, Key]]()
+        for index, future in self._futures.items():
+            if not holders[future.key]:
+                raise RunError(f"block {list(index)} of a result is lost with its worker. help: run again")
+            places.setdefault(holders[future.key][0], {})[name, *index] = future.key
+        graph = dict[Key, Future]()
+        for address, keys in places.items():
+            nbytes, where = client.run(keep_blocks, keys, workers=[address])[address], {key: [address] for key in keys}
+            client.sync(client.scheduler.update_data, who_has=where, nbytes=nbytes, client=client.id)
+            for key in keys:
+                graph[key] = Future(key, client)
+                client.futures[key].finish(type=np.ndarray)
+            set_worker((graph[key] for key in keys), address)
+        return DaskArray(graph, name, chunks=extents, dtype=dtype)
 
 
 def _over(*_: Any) -> Any:
@@ -289,7 +316,7 @@ class WorkerConnections:
                 found = self._client.map(block_of, [task] * len(mine), blocks, key=keys, workers=[address], pure=False)
                 set_worker(found, address)
                 futures.update(zip(mine, found, strict=True))
-        return KeptBlocks(array, futures)
+        return KeptBlocks(self._client, array, futures)
 
     def close(self) -> None:
         """End the connections, the tasks and the inboxes of the workers."""
