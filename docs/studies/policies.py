@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -54,6 +54,7 @@ JITTERS = (0.0, 0.3, 1.0)
 # A kernel uses at most this share of the program's peak, so that the smallest budget holds a few.
 WORKING_SET = 0.04
 AMPLE = 1 << 46
+MAX_TASKS = 50_000
 # The builder is the policy of ``einturnip run`` on a host.
 NAMES = ("builder", *POLICIES)
 PAGED = ("deepum", "capuchin", "turnip", "builder", "ours")
@@ -91,14 +92,20 @@ def workload(name: str, machine: DescribedMachine) -> Workload:
 
 
 def cut_finely(name: str, text: str, machine: DescribedMachine) -> Workload:
-    """A program in the coarsest tiling with small enough working sets."""
+    """A program in the coarsest tiling with working sets that are small beside its peak."""
+    return cut_for(name, text, machine, lambda peak: int(WORKING_SET * peak))
+
+
+def cut_for(name: str, text: str, machine: DescribedMachine, working_set: Callable[[int], int]) -> Workload:
+    """A program in the coarsest tiling whose working sets have at most ``working_set(peak)`` bytes."""
     graph = rewrite(build_graph(compile_text(text, f"{name}.ein"), {}, {}, {}), None)
     fused = fuse(graph, EinsumInterner(), None)
     together = equivalence_classes(fused, label_classes(fused))
-    for cut in successive_tilings(together, search_machine(machine), {}, 5000):
+    for cut in successive_tilings(together, search_machine(machine), {}, MAX_TASKS):
         seen = trace(build_tasks(lay_out(together, cut.tiles, AMPLE), Machine()), machine, MemoryBudgets(AMPLE, AMPLE))
-        if working_set_nbytes(seen) <= WORKING_SET * peak_nbytes(seen):
-            return Workload(name, together, cut.tiles, peak_nbytes(seen))
+        peak = peak_nbytes(seen)
+        if working_set_nbytes(seen) <= working_set(peak):
+            return Workload(name, together, cut.tiles, peak)
     raise SystemExit(f"{name} cannot be cut finely enough")
 
 

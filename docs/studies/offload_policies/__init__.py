@@ -18,6 +18,7 @@ from offload_policies.layerwise import (
     Sentinel,
     SuperNeurons,
     VDNNConv,
+    ZeroInference,
     ZeroInfinity,
     ZeroOffload,
 )
@@ -44,6 +45,7 @@ _KINDS: tuple[type[OffloadPolicy], ...] = (
     SwapAdvisor,
     ZeroOffload,
     ZeroInfinity,
+    ZeroInference,
     FlexGen,
     Tensile,
     DefaultPolicy,

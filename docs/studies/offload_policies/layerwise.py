@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from einturnip.core.errors import CapacityError
 from einturnip.runtime.simulate.machine_prices import products
 from offload_policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps
 from offload_policies.paging import DemandPaging
@@ -218,6 +219,29 @@ class ZeroInfinity(ZeroOffload):
             if self.over() <= 0:
                 break
             self.swap(gap, self._return(gap))
+
+
+class ZeroInference(ZeroOffload):
+    """Weights are streamed from the host by layers; everything else stays on the device.
+
+    Modelled: each tile of a weight leaves after a layer that reads it and returns a layer early; a program whose other
+    values do not fit is refused. Not modelled: weights on NVMe, the key-value cache on the host, several GPUs.
+    Source: Aminabadi et al., DeepSpeed Inference (SC 2022), section on ZeRO-Inference.
+    """
+
+    name = "zero-inference"
+
+    def choose(self) -> None:
+        """Gaps of weights.
+
+        Raises:
+            CapacityError: the other values do not fit.
+        """
+        for gap in self._far():
+            if self.trace.stored[gap.value]:
+                self.swap(gap, self._return(gap))
+        if self.over() > 0:
+            raise CapacityError("values other than weights do not fit")
 
 
 class FlexGen(ZeroOffload):
