@@ -8,17 +8,17 @@ import pytest
 
 import batches
 import eindecomp
+import language_models
 import pages
 import policies
 import scaling
-import transformers
 from einturnip.cost.described_machines import described
 
 AGAIN = "numbers changed: run the page's command again, and correct its text"
 
 
 @pytest.mark.parametrize(
-    "study", [policies, batches, eindecomp, scaling, transformers], ids=lambda study: study.__name__
+    "study", [policies, batches, eindecomp, scaling, language_models], ids=lambda study: study.__name__
 )
 def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
     numbers, page = pages.stored(study.PAGE), study.PAGE.read_text()
@@ -50,9 +50,11 @@ def test_a_cell_of_batches_is_what_the_script_computes() -> None:
     assert found == pytest.approx(pages.stored(batches.PAGE)[name]["percent"]["32768"]["turnip"], abs=0.051), AGAIN
 
 
-def test_a_cell_of_transformers_is_what_the_script_computes() -> None:
-    found = transformers.cell("prefill 7B", (16, 1024), 8, "flexgen")
-    assert found == pytest.approx(pages.stored(transformers.PAGE)["prefill 7B"]["16 x 1024"]["8 GiB"]["flexgen"]), AGAIN
+def test_a_cell_of_language_models_is_what_the_script_computes() -> None:
+    found = language_models.cell("prefill 7B", (16, 1024), 8, "flexgen")
+    assert found == pytest.approx(pages.stored(language_models.PAGE)["prefill 7B"]["16 x 1024"]["8 GiB"]["flexgen"]), (
+        AGAIN
+    )
 
 
 def test_a_cell_of_scaling_is_what_the_script_computes() -> None:

@@ -1,9 +1,9 @@
 """Seconds of a prefill and of a fine-tuning step of models of the Llama family, by memory and offload policy.
 
-    python docs/studies/transformers.py [--parts FOLDER] [--only "prefill 7B" ...] [--write]
+    python docs/studies/language_models.py [--parts FOLDER] [--only "prefill 7B" ...] [--write]
 
 ``--parts`` stores each cell in FOLDER, so that the next run resumes. ``--write`` stores the numbers in
-transformers.json, the picture in transformers.svg and the tables in transformers.md.
+language_models.json, the picture in language_models.svg and the tables in language_models.md.
 """
 
 from __future__ import annotations
