@@ -118,7 +118,7 @@ def command(
         return run_steps(arguments, _source_of_missing(seed), step_options, quiet, cluster_of(at, insecure))
     limit = MemoryLimit()
     arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
-    with on_signals() as stop, cluster_of(at, insecure) as cluster, shown(quiet) as show:
+    with on_signals() as stop, shown(quiet) as show, cluster_of(at, insecure) as cluster:
         began = time.monotonic()
         unrolls = record is not None or replay is not None
         job = planned(arguments, _source_of_missing(seed), lenient=False, cluster=cluster, stages=not unrolls)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from einturnip.cluster.transport import Cluster
+from einturnip.core import phases
 from einturnip.core.errors import DeviceError
 
 
@@ -26,8 +27,13 @@ def named_cluster(at: str, insecure: bool) -> Iterator[Cluster]:
         from einturnip.sites.wires.dask_cluster import cluster_at
     except ImportError as error:
         raise DeviceError(f"--at needs Dask ({error}). help: pip install 'einturnip[dask]'") from error
+    phases.enter("starting or finding the workers")
     with cluster_at(at, insecure) as client:
-        yield DaskCluster(client)
+        phases.enter("reading")
+        try:
+            yield DaskCluster(client)
+        finally:
+            phases.enter("leaving the workers")
 
 
 def serve_rank() -> bool:

@@ -55,9 +55,15 @@ def file_format(path: str, role: str, writing: bool = False) -> FileFormat:
     if not writing and (path.endswith(INDEX) or found is None and os.path.isdir(path)):
         found = registry.find(".safetensors")
     if found is None:
-        known = ", ".join(registry.suffixes())
-        raise BindError(f"{role}: {path}: the ending {suffix!r} names no format that einturnip knows: {known}")
+        known = ", ".join(s for s in registry.suffixes() if not writing or _is_writable(s))
+        fault = f"the ending {suffix!r} names no format" if suffix else "it has no ending, which would name its format"
+        raise BindError(f"{role}: {path}: {fault}. help: name a file that ends with one of {known}")
     return found
+
+
+def _is_writable(suffix: str) -> bool:
+    found = registry.find(suffix)
+    return found is not None and found.writable
 
 
 def _remote_format(url: str, role: str, writing: bool) -> FileFormat:

@@ -18,7 +18,9 @@ from distributed.worker_state_machine import RemoveReplicasEvent
 import einturnip as et
 from einturnip.api.session import Session
 from einturnip.cli.main import run as command
+from einturnip.cluster.at import named_cluster
 from einturnip.cluster.cluster_run import ClusterRun
+from einturnip.core import phases
 from einturnip.sites.wires.dask_cluster import cluster_at
 from einturnip.storage import slice as slices
 from tests.cluster.test_runs import CHAIN, on
@@ -144,3 +146,14 @@ def test_one_progress_counts_the_ops_of_all_sites(two: Any) -> None:
     assert len({(p.total_ops, p.total_flops, p.total_nbytes) for p in found}) == 1
     assert found[0].total_flops >= 2 * 2 * 400**3
     assert all(a.done_ops <= b.done_ops <= b.total_ops for a, b in zip(found, found[1:], strict=False))
+
+
+def test_waiting_for_the_workers_is_shown(two: Any) -> None:
+    seen = mock.Mock()
+    with phases.listening(seen), named_cluster(two.scheduler.address, False):
+        pass
+    assert [call.args for call in seen.enter.call_args_list] == [
+        ("starting or finding the workers",),
+        ("reading",),
+        ("leaving the workers",),
+    ]

@@ -171,3 +171,11 @@ def test_two_outputs_in_one_place() -> None:
         open_sink("y.npz::b", "B", (3,), F64)
     sink.abort()
     assert os.listdir() == []
+
+
+def test_an_ending_without_a_format() -> None:
+    refused("3", BindError, "has no ending", ".npy", ".gguf")
+    refused("x.xyz", BindError, "'.xyz' names no format", ".gguf")
+    with pytest.raises(BindError, match="ends with one of .npy") as caught:
+        open_sink("y.xyz", "Y", (2,), F32)
+    assert ".gguf" not in str(caught.value) and ".safetensors" in str(caught.value)
