@@ -48,6 +48,7 @@ from einturnip.tuning.search import (
     MAX_DEVICES_COMPARED,
     MAX_GROUPS_BLOCKED,
     MAX_ORDERED_NODES,
+    MIN_GAIN_OF_UNFUSED,
     NODE_OPS,
     OP_SECONDS,
     SIMILAR_TIME,
@@ -127,12 +128,6 @@ def plan(request: GraphRequest) -> LoweredPlan:
     lowering.release_memory()
     budget = Budget(request.memory.memory, lowering.available_with_plan(found), request.extra)
     return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.capacity_of(found), price, seconds)
-
-
-def release_search_memory(graph: MemGraph) -> None:
-    """Return the heap to the system after making or pricing a large plan."""
-    if len(graph) >= LARGE_PLAN:
-        trim_heap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +263,8 @@ def plan_variant(request: PlanRequest, graph: GraphRequest, limit: int | None) -
     else:
         known = lowered.seconds if request.options.policy == SEARCHED_BY else None
         prediction = predict(lowered.memgraph, request.machine, policy(request.options.policy), known)
-        release_search_memory(lowered.memgraph)
+        if len(lowered.memgraph) >= LARGE_PLAN:
+            trim_heap()
         return PlannedVariant(graph.graph, lowered, prediction, limit)
     # The traceback keeps the failed plan alive; drop it, so that the next variant can use its memory.
     refused.__cause__ = refused.__context__ = None
@@ -324,7 +320,10 @@ def _fused_or_not(
             other = plan_variant(request, other_request, limit)
         except (CapacityError, TooExpensive):
             return found
-    return found if other is None else _faster_of(found, other, None)
+    # An unfused plan needs more memory, and predictions are not exact.
+    if other is None or other.prediction.seconds > (1 - MIN_GAIN_OF_UNFUSED) * found.prediction.seconds:
+        return found
+    return other
 
 
 Fallback: TypeAlias = Literal["same tiling", "another search", "minimum memory"]
