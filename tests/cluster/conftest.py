@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,24 +56,42 @@ def tls_client(files: dict[str, str], workers: int) -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def workers_to_lose() -> Iterator[Any]:
-    """Return a client of two workers that tests may end: Dask starts others in their place."""
-    from einturnip.sites.wires.dask_cluster import cluster_at
+class WorkersToLose:
+    """A cluster of two workers that tests may end: Dask starts others in their place, or it is replaced."""
 
-    with cluster_at("local:2", False) as found:
-        yield found
+    def __init__(self) -> None:
+        self._opened = ExitStack()
+        self.client: Any = None
+
+    def whole(self) -> Any:
+        """Return a client of both workers. Dask does not replace a worker that ends while it is being started."""
+        from einturnip.sites.wires.dask_chunks import known_workers
+        from einturnip.sites.wires.dask_cluster import cluster_at
+
+        until = time.monotonic() + 20
+        while self.client is None or len(known_workers(self.client)) != 2:
+            if self.client is None or time.monotonic() > until:
+                self.close()
+                self.client = self._opened.enter_context(cluster_at("local:2", False))
+            time.sleep(0.1)
+        return self.client
+
+    def close(self) -> None:
+        """End the cluster."""
+        self._opened.close()
+
+
+@pytest.fixture(scope="module")
+def workers_to_lose() -> Iterator[WorkersToLose]:
+    found = WorkersToLose()
+    yield found
+    found.close()
 
 
 @pytest.fixture
-def own(workers_to_lose: Any) -> Any:
-    """Return that client when it has both workers.
-
-    ``wait_for_workers`` counts what the cluster object has heard, which lacks workers that were there before.
-    """
-    while len(workers_to_lose.scheduler_info(n_workers=-1)["workers"]) != 2:
-        time.sleep(0.1)  # the time limit of the test ends this
-    return workers_to_lose
+def own(workers_to_lose: WorkersToLose) -> Any:
+    """Return a client of two workers that the test may end."""
+    return workers_to_lose.whole()
 
 
 # Its threads allocate, which other tests count, so it ends with its module.

@@ -305,10 +305,10 @@ q = s^2
 by_carried = grad(q, s)
 output s, first, last, by_carried
 """
-    inputs = {"v": REAL(3)}
+    inputs = {"v": np.array([0.5, -1.25, 0.125])}
     result, expected = et.compile(text)(**inputs), evaluate(compile_text(text), inputs)
     for name, value in expected.items():
-        np.testing.assert_allclose(result[name], value, rtol=1e-12)
+        np.testing.assert_allclose(result[name], value, rtol=1e-9)  # of finite differences
 
 
 # -- errors
