@@ -20,6 +20,8 @@ from einturnip.core.errors import Interrupted, StoreError, WorkerLost
 from tests.cluster.faults import BEGUN, N, instants, require_nothing_left, require_right, run_with
 
 pytestmark = pytest.mark.timeout(120)
+LATE = 0.8
+"""From this instant on, a worker may have ended its part, since sites report their progress now and then."""
 
 
 def victim(client: Any, drawn: float) -> tuple[str, int]:
@@ -41,7 +43,7 @@ def test_a_killed_worker(own: Any, tmp_path: Path, at: float) -> None:
     worker, pid = victim(own, at)
     error, found = run_with(own, lambda: os.kill(pid, signal.SIGKILL), at, tmp_path)
     if error is None:  # it had nothing left to do
-        assert at > 0.9
+        assert at > LATE
         require_right(found)
     else:
         require_named(error, worker, at)
@@ -55,7 +57,7 @@ def test_a_killed_worker_and_a_retry(own: Any, tmp_path: Path, at: float) -> Non
     error, found = run_with(own, lambda: os.kill(pid, signal.SIGKILL), at, tmp_path, retries=1)
     assert error is None, error
     require_right(found)
-    assert len(found.report.retries) == 1 or at > 0.9
+    assert len(found.report.retries) == 1 or (at > LATE and not found.report.retries)
     assert all(reason.startswith(f"worker {worker} on ") for reason in found.report.retries)
     del found
     require_nothing_left(own, tmp_path, "E.npy")
