@@ -24,3 +24,12 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Store the present plans and code of tests/golden.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    from einturnip.kernels.llvm import code_cache
+
+    if not code_cache.available():
+        for item in items:
+            if item.get_closest_marker("machine_code"):
+                item.add_marker(pytest.mark.skip(reason="no machine code on this kind of machine"))

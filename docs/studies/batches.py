@@ -9,17 +9,15 @@ the picture in batches.svg and the tables in batches.md.
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from charts import Panel, svg
 from einturnip.cost.described_machines import described
 from einturnip.runtime.simulate.dispatch import fixed, free_order
 from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
-from pages import Numbers, options_of, write
+from pages import Numbers, options_of, stored_cell, with_sizes, write
 from policies import FOLDER, Workload, cut_finely, placed, unlimited
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -36,9 +34,7 @@ STUDIES = {
 def work_of(name: str, size: int) -> Workload:
     """The program of a study with ``size`` samples or tokens."""
     program, _, label, _ = STUDIES[name]
-    text = (FOLDER / f"{program}.ein").read_text()
-    text = re.sub(rf"^(dim .*\b{label} = )\d+", rf"\g<1>{size}", text, count=1, flags=re.MULTILINE)
-    return cut_finely(program, text, MACHINE)
+    return cut_finely(program, with_sizes(FOLDER / f"{program}.ein", {label: size}), MACHINE)
 
 
 def cell(name: str, size: int, policy: str) -> dict[str, float] | None:
@@ -52,16 +48,9 @@ def cell(name: str, size: int, policy: str) -> dict[str, float] | None:
     return {k: round(best / simulate_on(graph, MACHINE, way, TimingNoise()).makespan, 1) for k, way in ways.items()}
 
 
-def stored(name: str, size: int, policy: str, parts: Path | None) -> dict[str, float] | None:
-    """The stored cell, else a new one."""
-    file = parts and parts / f"{name}-{size}-{policy}.json"
-    if file and file.exists():
-        found: dict[str, float] | None = json.loads(file.read_text())
-        return found
-    new = cell(name, size, policy)
-    if file:
-        file.write_text(json.dumps(new))
-    return new
+def cells(name: str, size: int, parts: Path | None) -> Numbers:
+    """The cells of a size, by policy."""
+    return {p: stored_cell(parts, f"{name}-{size}-{p}", partial(cell, name, size, p)) for p in POLICIES}
 
 
 def tables(numbers: Numbers) -> Iterator[str]:
@@ -89,7 +78,7 @@ def main() -> None:
     options = options_of(argparse.ArgumentParser())
     found: Numbers = {}
     for name, (_, device, _, sizes) in STUDIES.items():
-        percent = {str(n): {p: stored(name, n, p, options.parts) for p in POLICIES} for n in sizes}
+        percent = {str(n): cells(name, n, options.parts) for n in sizes}
         shares = {str(n): min(1.0, device / work_of(name, n).peak) for n in sizes}
         found[name] = {"shares": shares, "percent": percent}
         print("\n".join(tables({name: found[name]})), flush=True)

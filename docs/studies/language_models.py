@@ -9,11 +9,9 @@ language_models.json, the picture in language_models.svg and the tables in langu
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from charts import Panel, svg
@@ -25,7 +23,7 @@ from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
 from offload_policies import POLICIES, MemoryBudgets, place_trace
 from offload_policies.choose_offload import place_default
 from offload_policies.trace import trace
-from pages import Numbers, options_of, write
+from pages import Numbers, options_of, stored_cell, with_sizes, write
 from policies import FOLDER, Workload, cut_for
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -66,10 +64,8 @@ STUDIES = {
 def work_of(name: str, prompts: tuple[int, int], memory: int) -> Workload:
     """The program of a study, cut for the memory."""
     study = STUDIES[name]
-    text = (FOLDER / f"{study.program}.ein").read_text()
     sizes = {"L": study.layers, "h": study.heads, "f": study.features, "b": prompts[0], "s": prompts[1]}
-    for label, size in sizes.items():
-        text = re.sub(rf"^(dim .*\b{label} = )\d+", rf"\g<1>{size}", text, count=1, flags=re.MULTILINE)
+    text = with_sizes(FOLDER / f"{study.program}.ein", sizes)
     return cut_for(name, text, MACHINE, lambda _: int(WORKING_SET * memory * GIB))
 
 
@@ -87,25 +83,17 @@ def cell(name: str, prompts: tuple[int, int], memory: int, policy: str) -> dict[
     return {k: float(f"{STUDIES[name].factor * seconds:.3g}") for k, seconds in runs.items()}
 
 
-def stored(name: str, prompts: tuple[int, int], memory: int, policy: str, parts: Path | None) -> Numbers | None:
-    """The stored cell, else a new one."""
-    file = parts and parts / f"{name}-{prompts[0]}-{prompts[1]}-{memory}-{policy}.json"
-    if file and file.exists():
-        found: Numbers | None = json.loads(file.read_text())
-        return found
-    new = cell(name, prompts, memory, policy)
-    if file:
-        file.write_text(json.dumps(new))
-    return new
+def cells(name: str, prompts: tuple[int, int], memory: int, parts: Path | None) -> Numbers:
+    """The cells of some prompts in a memory, by policy."""
+    of = f"{name}-{prompts[0]}-{prompts[1]}-{memory}"
+    return {p: stored_cell(parts, f"{of}-{p}", partial(cell, name, prompts, memory, p)) for p in NAMES}
 
 
 def numbers_of(name: str, parts: Path | None) -> Numbers:
     """The numbers of a study: seconds by prompts, memory and policy."""
     study = STUDIES[name]
     return {
-        f"{b} x {s}": {
-            f"{memory} GiB": {p: stored(name, (b, s), memory, p, parts) for p in NAMES} for memory in study.memories
-        }
+        f"{b} x {s}": {f"{memory} GiB": cells(name, (b, s), memory, parts) for memory in study.memories}
         for b, s in study.prompts
     }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +30,27 @@ def stored(page: Path) -> Numbers:
     """The numbers of a page."""
     found: Numbers = json.loads(page.with_suffix(".json").read_text())
     return found
+
+
+def stored_cell(parts: Path | None, name: str, compute: Callable[[], Numbers | None]) -> Numbers | None:
+    """The numbers of a cell as an earlier run stored them in a folder, else computed and stored."""
+    file = parts and parts / f"{name}.json"
+    if file and file.exists():
+        found: Numbers | None = json.loads(file.read_text())
+        return found
+    new = compute()
+    if file:
+        file.write_text(json.dumps(new))
+    return new
+
+
+def with_sizes(program: Path, sizes: Mapping[str, int]) -> str:
+    """The text of a program with other sizes of its ``dim`` labels."""
+    text = program.read_text()
+    for label, size in sizes.items():
+        text, found = re.subn(rf"^(dim .*\b{label} = )\d+", rf"\g<1>{size}", text, count=1, flags=re.MULTILINE)
+        assert found, f"{program} has no dim {label}"
+    return text
 
 
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:

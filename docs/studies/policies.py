@@ -12,7 +12,6 @@ resumes. Stored cells are of the code that computed them: use an empty folder fo
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ from einturnip.tiling.search import successive_tilings
 from offload_policies import POLICIES, MemoryBudgets, place, place_trace
 from offload_policies.choose_offload import place_default
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
-from pages import Numbers, options_of, write
+from pages import Numbers, options_of, stored_cell, write
 
 FOLDER = Path(__file__).parent / "programs"
 PAGE = Path(__file__).with_suffix(".md")
@@ -207,18 +206,15 @@ class Parts:
 
     def row(self, work: Workload, machine: DescribedMachine, share: float, policy: str, seeds: int) -> Row | None:
         """The stored row, else a new one, which is stored."""
-        file = None
-        if self.folder is not None:
-            file = self.folder / f"{work.name}-{machine.name}-{share}-{policy}-{seeds}.json"
-            if file.exists():
-                found = json.loads(file.read_text())
-                return None if found is None else Row(**found | {"percent": tuple(found["percent"])})
-        if time.monotonic() > self.until:
-            raise OutOfTime
-        new = row(work, machine, share, policy, seeds)
-        if file is not None:
-            file.write_text(json.dumps(None if new is None else asdict(new)))
-        return new
+
+        def compute() -> Numbers | None:
+            if time.monotonic() > self.until:
+                raise OutOfTime
+            new = row(work, machine, share, policy, seeds)
+            return None if new is None else asdict(new)
+
+        found = stored_cell(self.folder, f"{work.name}-{machine.name}-{share}-{policy}-{seeds}", compute)
+        return None if found is None else Row(**found | {"percent": tuple(found["percent"])})
 
 
 def measured(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> Numbers:

@@ -48,12 +48,12 @@ class Settings:
     rates: str | Sequence[float] | None = None
     retries: int = 0
 
-    def options(self) -> Options:
-        """The planner's options, except the memory of the process."""
+    def options(self, on_workers: bool = False) -> Options:
+        """The planner's options; the memory is that of each worker or of the device, not of this process."""
         memory, of_memory = _sizes(self.memory)
         arena, of_arena = _sizes(self.arena)
         return Options(
-            memory=None if is_on_host(self.device) else memory,
+            memory=memory if on_workers or not is_on_host(self.device) else None,
             arena=arena,
             extra=of_arena or of_memory,
             workers=None if self.workers is None else checked_workers(self.workers),
@@ -79,16 +79,11 @@ class Settings:
         if self.retries and client is None:
             raise BindError("retries= is for runs on workers, which can be lost. help: give client= too")
 
-    @property
-    def smallest_memory(self) -> int | None:
-        """The memory of the smallest site, in bytes."""
-        return _sizes(self.memory)[0]
-
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None if the arena is given instead."""
         if self.arena is not None or not is_on_host(self.device):
             return None
-        return plan_cache.free_share() if self.memory is None else self.smallest_memory
+        return plan_cache.free_share() if self.memory is None else _sizes(self.memory)[0]
 
     def reading(self, before: int) -> AbstractContextManager[None]:
         """Context in which the program is read within the memory. ``before``: the process's before the call."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from einturnip.api.call_planning import SizedProgram
@@ -52,7 +51,7 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
     check_names("dim", sizes, program.dims)
     require_output(program)
     with_states = with_state_outputs(program, settings.out)
-    options = replace(settings.options(), memory=settings.smallest_memory)
+    options = settings.options(on_workers=True)
     sources = open_inputs(program, given, sized.folder, True)
     try:
         graph = bind(with_states, sources, sizes)

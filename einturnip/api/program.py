@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -267,7 +267,7 @@ class Program:
             if client is not None:
                 from einturnip.cluster.dask import DaskCluster
 
-                options, allowed = replace(options, memory=settings.smallest_memory), None
+                options, allowed = settings.options(on_workers=True), None
                 cluster = DaskCluster(client)
             return Session(self._program, self._folder, sizes, options, given, allowed=allowed, cluster=cluster)
 

@@ -24,16 +24,9 @@ from einturnip.core import phases
 from einturnip.sites.wires.dask_cluster import cluster_at
 from einturnip.storage import slice as slices
 from tests.cluster.test_runs import CHAIN, on
+from tests.state.test_steps import TRAIN
 
 pytestmark = pytest.mark.timeout(120)
-TRAIN = """input X : f64[b, d]
-state W : f64[d] = 0
-state M : f64[d] = 0.5
-c = sum[b, d] X[b, d] * W[d]
-M[d] <- M[d] * 0.75 + sum[b] X[b, d]
-W[d] <- W[d] - 0.125 * M[d]
-output c
-"""
 FEED = ("train.ein", "--feed", "X=x.npy", "--checkpoint", "ck")
 
 
@@ -145,6 +138,7 @@ def test_one_progress_counts_the_ops_of_all_sites(two: Any) -> None:
     et.compile(CHAIN)(data=data, client=two, arena="2MiB", progress=found.append)
     assert len({(p.total_ops, p.total_flops, p.total_nbytes) for p in found}) == 1
     assert found[0].total_flops >= 2 * 2 * 400**3
+    assert any(statement in p.statement for p in found for statement in ("= D[i,k] * E[k,j]", "D[i,j]"))
     assert all(a.done_ops <= b.done_ops <= b.total_ops for a, b in zip(found, found[1:], strict=False))
 
 

@@ -15,9 +15,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.runtime.host import compilation, prepared_run
 from einturnip.runtime.host.prepared_run import _kernel as kernel_of
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 TEXT = "input X : f64[n, m]\nZ[n,m] = exp(X[n,m]) * 3\noutput Z\n"
 

@@ -16,7 +16,8 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.blas import cblas, matrices
 from einturnip.kernels.blas.cblas import NumpyProduct
-from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
+from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
+from einturnip.kernels.blas.contraction_spec import contraction_spec
 from einturnip.kernels.protocol import CallArguments
 from tests.reference.einsum import combine_states, evaluate_einsum
 
@@ -69,6 +70,12 @@ def contractions(draw: st.DrawFn) -> Einsum:
         draw(st.sampled_from((None, 2.0, -0.5))),
         draw(st.sampled_from((None, None, F64))) if product in (F32, F16) else None,
     )
+
+
+def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
+    """A contraction by BLAS; None if BLAS cannot compute it."""
+    spec = contraction_spec(einsum, extents, whole)
+    return None if spec is None else contraction_kernel(spec)
 
 
 def forced(einsum: Einsum, extents: tuple[int, ...], whole: bool, panel: int, result: int) -> ContractionKernel:

@@ -22,9 +22,7 @@ from einturnip.lang import compile_text
 from tests.kernels.test_short_vectors import DTYPES, laid_out, machine_code, modes
 from tests.reference.einsum import evaluate_einsum
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 # Operands by the labels of their axes, the output's labels, and what is computed.
 EQUATIONS = [

@@ -8,14 +8,10 @@ import pytest
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels import select
-from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall
 from einturnip.lang import compile_text
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
 EQUATIONS = {
     "Z[i,j] = X[i,j] * 2 + max(Y[i,j], X[i,j])": lambda x, y: 2 * x + np.maximum(x, y),

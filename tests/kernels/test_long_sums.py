@@ -37,7 +37,6 @@ def own_kernels(own_cache: None) -> Iterator[None]:
 
 def needs_machine_code() -> None:
     """Skip where none can be made."""
-    pytest.importorskip("llvmlite")
     if not code_cache.available():
         pytest.skip("no machine code on this kind of machine")
 

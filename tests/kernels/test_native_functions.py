@@ -16,7 +16,7 @@ from einturnip.kernels.llvm import compiler, elf, processor
 from einturnip.kernels.llvm.functions import POLYNOMIALS, MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 
-pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.machine_code
 WIDTH = 16
 KINDS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 # Largest errors in units in the last place, where the result is a normal number.

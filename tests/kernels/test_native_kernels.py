@@ -20,10 +20,7 @@ from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.select import HostKernel, compile_kernel
 from einturnip.lang import compile_text
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
 DECLARED = "input X : {0}[n, m]\ninput Y : {0}[p, m]\ninput A : {0}[n, p]\ninput r : {0}[n]\n"
 EQUATIONS = [

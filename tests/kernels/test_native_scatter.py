@@ -13,7 +13,7 @@ from einturnip.kernels.llvm.partial_sums import ScatterCode
 from einturnip.kernels.llvm.scatter import arguments
 from einturnip.kernels.select import prepare_code
 
-pytestmark = pytest.mark.skipif(not code_cache.available(), reason="no compiler for this machine")
+pytestmark = pytest.mark.machine_code
 
 UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 CODES = [ScatterCode(op, dtype) for op in UFUNCS for dtype in (F32, F64, I32, I64, U8)]

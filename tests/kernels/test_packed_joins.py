@@ -12,16 +12,13 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.llvm import code_cache, processor
+from einturnip.kernels.llvm import processor
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.select import compile_tile
 from einturnip.lang import compile_text
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
 BOUNDS = {"b": 2, "i": 61, "j": 75, "k": 150, "h": 2}
 # Operands by the labels of their axes, and a join with its fold.

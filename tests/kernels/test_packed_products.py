@@ -18,7 +18,7 @@ from einturnip.ir.dtypes import F32, F64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
-from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
+from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache, contraction, processor
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
@@ -31,8 +31,9 @@ from einturnip.kernels.parallel_parts import FINER
 from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import compile_kernel
 from einturnip.kernels.thread_scratch import thread_scratch
+from tests.kernels.test_contraction import compile_contraction
 
-pytestmark = pytest.mark.skipif(not code_cache.available(), reason="kernels cannot be compiled here")
+pytestmark = pytest.mark.machine_code
 CODES = [PackedSpec.product(F32), PackedSpec.product(F64)]
 
 

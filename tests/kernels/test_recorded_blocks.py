@@ -15,10 +15,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
 from tests.kernels.regions import Array, Made, attention
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
 
 def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: select.Mode = "full") -> RegionKernel:

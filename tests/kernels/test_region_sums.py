@@ -124,9 +124,9 @@ def test_any_number_of_partial_states(number: int, mode: Mode, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("own_kernels")
+@pytest.mark.machine_code
 @pytest.mark.parametrize("mask", ["", "causal"])
 def test_replayed_combinations_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("llvmlite")
     monkeypatch.setattr(partial_states, "ADDITIONS_PER_STATE", 2)
     monkeypatch.setattr(block_layout, "MAX_VALUE_NBYTES", 1 << 11)
     monkeypatch.setattr(region_spec, "MAX_PACKED_VALUE_NBYTES", 1 << 11)
@@ -167,7 +167,6 @@ def test_equal_terms(text: str, d: int, mode: Mode, native: bool) -> None:
     rows, terms = 4, 400_000
     region = region_of(text, rows, terms, d)
     if native:
-        pytest.importorskip("llvmlite")
         prepare_kernels([(region, mode)])
     for term in (0.1, 0.37):
         x, v = np.full((rows, terms), term, np.float32), np.full((terms, d), term, np.float32)

@@ -18,10 +18,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.mask import LabelMask
 from tests.kernels.regions import CASES, Array, Made, attention
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
 
 def ran(made: Made, mode: select.Mode = "full") -> tuple[Array, int, RegionKernel]:

@@ -11,7 +11,7 @@ from einturnip.kernels.llvm.take_rows import STREAMED_NBYTES, arguments
 from einturnip.kernels.numpy.indexed_load import TAKER
 from einturnip.kernels.select import prepare_code
 
-pytestmark = pytest.mark.skipif(not code_cache.available(), reason="no compiler for this machine")
+pytestmark = pytest.mark.machine_code
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -60,7 +60,6 @@ def ran(region: Region, operands: Sequence[Array], kernel: Any, out: Array | Non
 
 @pytest.fixture
 def compiled(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    pytest.importorskip("llvmlite")
     if not code_cache.available():
         pytest.skip("no machine code on this kind of machine")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))

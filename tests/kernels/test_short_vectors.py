@@ -19,9 +19,7 @@ from einturnip.kernels.numpy.reduce import compile_reduce
 from tests.kernels.test_packed_joins import einsum_of
 from tests.reference.einsum import evaluate_einsum
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 # Operands by the labels of their axes, the output's labels, and what is computed.
 EQUATIONS = [

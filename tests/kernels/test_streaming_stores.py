@@ -17,9 +17,7 @@ from einturnip.kernels.select import compile_tile
 from einturnip.lang import compile_text
 from tests.kernels.test_rows import PROGRAMS, Array, native, ran, region_of
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 HEAD = "input X : f32[n, m]\ninput r : f32[n]\n"
 

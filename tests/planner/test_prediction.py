@@ -168,7 +168,7 @@ def test_products_between_sizes_take_times_between(m: int, n: int, k: int) -> No
     assert min(each) * 0.999 <= rate <= max(each) * 1.001
 
 
-@pytest.mark.skipif(not code_cache.available(), reason="no machine code on this kind of machine")
+@pytest.mark.machine_code
 def test_what_is_left_to_numpy_is_priced_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("EINTURNIP_CALIBRATION", "off")

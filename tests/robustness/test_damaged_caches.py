@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import einturnip
-from einturnip.kernels.llvm import code_cache
 from tests.robustness.programs import ENVIRONMENT
 
 ROOT = Path(einturnip.__file__).parent
@@ -47,7 +46,7 @@ def ends(first: int, last: int) -> dict[str, object]:
     return found
 
 
-pytestmark = pytest.mark.skipif(not code_cache.available(), reason="no machine code on this kind of machine")
+pytestmark = pytest.mark.machine_code
 
 
 def test_damaged_caches_change_no_answer() -> None:

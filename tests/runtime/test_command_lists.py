@@ -14,9 +14,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.runtime.host import compilation, prepared_run
 from einturnip.runtime.host.command_lists import EXECUTOR, OpCommandList
 
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 
 @pytest.fixture

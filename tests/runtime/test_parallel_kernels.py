@@ -20,9 +20,7 @@ from einturnip.runtime.host.row_dependencies import is_sequential, merged
 from tests.runtime.interrupting import interrupts
 
 ARENA = "64MiB"
-pytest.importorskip("llvmlite")
-if not code_cache.available():
-    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.machine_code
 
 
 @pytest.fixture

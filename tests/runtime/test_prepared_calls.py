@@ -24,7 +24,6 @@ PROGRAMS: dict[str, tuple[type[MachineCodeKernel | ContractionKernel], Any]] = {
 def test_a_call_on_new_arrays_prepares_no_kernel(equation, monkeypatch, tmp_path):
     kind, expected = PROGRAMS[equation]
     if kind is MachineCodeKernel:
-        pytest.importorskip("llvmlite")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         for name in ("WORTH_LOADING", "START_SECONDS", "COMPILE_SECONDS"):
             monkeypatch.setattr(compilation, name, 0.0)

@@ -13,13 +13,12 @@ from einturnip.core.errors import CapacityError, InternalError
 from einturnip.memgraph.build import build
 from einturnip.memgraph.spill_placement import keep_on_host
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
-from einturnip.sites.simulate import SimulatedRun, simulate
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
-from einturnip.sites.wires.simulated import EqualLinks
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
 from tests.memgraph.test_several_devices import tasks_of
 from tests.reference.memgraph import evaluate
+from tests.sites.virtual_time import SimulatedRun, simulate
 
 SLOTS = {Lane.COMPUTE: 2, Lane.IN: 1, Lane.OUT: 1}
 
@@ -142,11 +141,3 @@ def test_a_dependency_that_no_move_carries_is_refused() -> None:
     ptr = graph.after_ptr + (np.arange(len(graph) + 1) > x)
     with pytest.raises(InternalError, match=f"op {x} waits for op {u} of another site"):
         split(replace(graph, after=after, after_ptr=ptr))
-
-
-def test_links_carry_one_value_after_the_other() -> None:
-    links = EqualLinks(rate=100.0, latency=0.5)
-    assert links.arrival(0.0, 0, 1, 100) == 1.5
-    assert links.arrival(0.0, 2, 1, 100) == 2.5
-    assert links.arrival(0.0, 1, 2, 100) == 1.5
-    assert links.arrival(0.0, 0, 1, 0) == 0.5

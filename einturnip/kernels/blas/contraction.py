@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.ir.einsum import Einsum
 from einturnip.kernels.blas.cblas import MatrixOperand, MatrixProduct, product
-from einturnip.kernels.blas.contraction_spec import ROLES, BoundPlan, ContractionSpec, contraction_spec
+from einturnip.kernels.blas.contraction_spec import ROLES, BoundPlan, ContractionSpec
 from einturnip.kernels.expr.primitives import BF16_EDGE, Array
 from einturnip.kernels.expr.window import aligned
 from einturnip.kernels.fp_status import INVALID, StatusLog, recording_numpy_errors
@@ -200,9 +199,3 @@ class _ProductLoops:
 def contraction_kernel(spec: ContractionSpec) -> ContractionKernel:
     """Return the kernel of a contraction; it shares the spec's plans."""
     return ContractionKernel(**{f.name: getattr(spec, f.name) for f in fields(spec)})
-
-
-def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
-    """Compile a contraction; None if BLAS cannot compute it."""
-    spec = contraction_spec(einsum, extents, whole)
-    return None if spec is None else contraction_kernel(spec)
