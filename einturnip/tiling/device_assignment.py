@@ -11,8 +11,7 @@ A device may have several shares of the work, by which its load is measured: the
 
 An accumulated tile is summed on each device that has a part of it, split, and sent to its readers.
 
-Sources: Graham, Bounds on multiprocessing timing anomalies (1969), for the order; Kuhn, The Hungarian method (1955), in
-the form of Jonker and Volgenant (1987).
+Source: Graham, Bounds on multiprocessing timing anomalies (1969), for the order.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.tiling.data_flow import Bools, DataFlow, TensorAtoms, data_flow, levels
+from einturnip.tiling.matching import matching
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import ASSIGNMENT_PASSES
 
@@ -270,53 +270,9 @@ def assigned(costs: Floats, work: Floats, load: Floats) -> Ints:
     max_load = max(float(greedy_loads.max(initial=0)), float(load.max()))
     allowed = load[None, :] + work[:, None] <= max_load * (1 + 1e-9)
     bounded = np.where(allowed, costs, FORBIDDEN)
-    # Among equally cheap devices, prefer the one with the lowest load.
-    bounded = bounded + load / (load.max() + 1) * 0.25
+    if len(work) < len(load):  # among equally cheap devices, prefer the one with the lowest load
+        bounded = bounded + load / (load.max() + 1) * 0.25
     first = bounded.argmin(1)
     if len(np.unique(first)) == len(first):
         return np.asarray(first, np.int64)
     return matching(bounded)
-
-
-def matching(costs: Sequence[Sequence[float]] | Floats) -> Ints:
-    """Return a distinct column for each row with minimal sum (shortest augmenting paths).
-
-    Rows first take free columns of their lowest cost, so that ties need no path.
-    """
-    a = np.asarray(costs, np.float64)
-    n, m = a.shape
-    u, v = np.append(a.min(1, initial=np.inf), 0.0), np.zeros(m + 1)
-    row_of = np.full(m + 1, n)
-    left: list[int] = []
-    for i in range(n):
-        lowest = np.flatnonzero((a[i] == u[i]) & (row_of[:m] == n))
-        if len(lowest):
-            row_of[lowest[0]] = i
-        else:
-            left.append(i)
-    for i in left:
-        row_of[m] = i
-        j = m
-        slack = np.full(m, np.inf)
-        via = np.full(m, m)
-        used = np.zeros(m + 1, bool)
-        while row_of[j] != n:
-            used[j] = True
-            row = row_of[j]
-            here = a[row] - u[row] - v[:m]
-            closer = ~used[:m] & (here < slack)
-            slack[closer], via[closer] = here[closer], j
-            free = np.where(used[:m], np.inf, slack)
-            j = int(free.argmin())
-            step = free[j]
-            u[row_of[used]] += step
-            v[used] -= step
-            slack[~used[:m]] -= step
-        while j != m:
-            row_of[j] = row_of[via[j]]
-            j = int(via[j])
-    found = np.empty(n, np.int64)
-    for j in range(m):
-        if row_of[j] < n:
-            found[row_of[j]] = j
-    return found

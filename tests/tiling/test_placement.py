@@ -16,8 +16,9 @@ from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.lang import compile_text
 from einturnip.taskgraph.multi_device import moved_nbytes, moves_between, tasks_of_calls
 from einturnip.taskgraph.types import TaskKind
-from einturnip.tiling.device_assignment import assign_calls, assign_calls_by_node, matching
+from einturnip.tiling.device_assignment import assign_calls, assign_calls_by_node
 from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.matching import matching
 from einturnip.tiling.movement import moved
 from einturnip.tiling.sites import Sites
 
@@ -103,13 +104,13 @@ def test_equal_devices_are_matched_without_search() -> None:
 
 
 @given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=n, max_size=n)
+    st.integers(1, 6).flatmap(
+        lambda n: st.lists(st.lists(st.integers(0, 9), min_size=6, max_size=6), min_size=n, max_size=n)
     )
 )
 def test_matching_is_the_least_of_all(costs: list[list[int]]) -> None:
     found = matching(np.array(costs, float))
-    ways = permutations(range(4), len(costs))
+    ways = permutations(range(6), len(costs))
     assert sum(costs[i][int(j)] for i, j in enumerate(found)) == min(
         sum(row[j] for row, j in zip(costs, way, strict=True)) for way in ways
     )
