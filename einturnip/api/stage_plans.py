@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from einturnip.api.held_values import HeldPlace, HeldValues
+from einturnip.api.inline_iterations import index_of
 from einturnip.api.inputs import close_all
 from einturnip.api.jobs import Missing, tiers
-from einturnip.api.loop_run import index_of
 from einturnip.api.stage_progress import has_bound, heading, iteration_count
 from einturnip.api.step_plan import StepPlan
 from einturnip.compiler import Options

@@ -45,12 +45,12 @@ class StageProgress:
         self._total = [sum(n * work[k] for n, work in zip(counts, self._work, strict=True)) for k in range(3)]
         self._done = [0, 0, 0]
 
-    def ended(self, number: int, value: int | None = None) -> None:
-        """Note that the plan of a stage has run once; of a loop, for a value of its variable."""
+    def ended(self, number: int, value: int | None = None, runs: int = 1) -> None:
+        """Note that the plan of a stage has run; of a loop, up to a value of its variable."""
         if self._progress is None:
             return
         for k, amount in enumerate(self._work[number]):
-            self._done[k] += amount
+            self._done[k] += runs * amount
         now = time.monotonic()
         if now >= self._due or self._done[0] == self._total[0]:
             self._due = now + PROGRESS_SECONDS

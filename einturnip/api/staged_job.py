@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from einturnip.api.inline_iterations import index_of
 from einturnip.api.jobs import Missing, open_sinks_of
-from einturnip.api.loop_run import LoopRun, index_of
+from einturnip.api.loop_run import LoopRun
 from einturnip.api.stage_plans import PlannedStage, PlannedStages, StagePlans
 from einturnip.api.stage_progress import StageProgress
 from einturnip.api.step_plan import StepPlan, StepRun
@@ -231,10 +232,10 @@ class StagedJob(PlannedStages):
         loop = LoopRun(iterations, placed.plan, placed.sources, bases, held)
         n_run = n_reported = 0
         reports = list[_CountedReport]()
-        for value, run in loop.run(values, stop):
-            n_run += 1
+        for value, run in loop.run(values, stop, each=self._runs is not None):
+            n_run += run.count
             self._keep(placed.plan, run)
-            shown.ended(number, value)
+            shown.ended(number, value, run.count)
             if not loop.continues:
                 reports.append((run.report(), n_run - n_reported))
             elif run.has_events and n_reported < MAX_EVENT_REPORTS:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 from einturnip.compiler import Options, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import FILES
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
 from einturnip.runtime.host.driver_choice import produced_nbytes, step_driver
-from einturnip.runtime.host.prepared_run import PreparedRun
+from einturnip.runtime.host.prepared_run import PreparedRun, Repetition
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.scheduler.report import Progress, RunReport
@@ -26,10 +27,14 @@ from einturnip.tuning.memory import PREPARED_OP_NBYTES, STEP_IN_PLACE_NBYTES
 
 @dataclass(frozen=True, slots=True)
 class StepRun:
-    """A run of a step. ``report`` computes its report; ``has_events``: a kernel made a nan, or overflowed."""
+    """A run of a step, or the last one of several. ``report`` computes its report.
+
+    ``has_events``: a kernel made a nan, or overflowed. ``count``: how many steps have run.
+    """
 
     report: Callable[[], RunReport]
     has_events: bool
+    count: int = 1
 
 
 class StepPlan:
@@ -48,7 +53,7 @@ class StepPlan:
         workers = 1 if options.reproducible else planned.machine.workers
         self._blas = BlasThreadChoice(workers, float(planned.memgraph.seconds.sum()))
         self._inline_run: PreparedRun | None = None
-        self._n_compiled, self._runs = -1, 0
+        self._n_compiled, self._runs, self._next_check = -1, 0, 0
         # Inputs that steps read in place, and those that were other arrays in another step, which are copied.
         self._zero_copy_inputs: dict[int, Array] = {}
         self._copied_inputs: set[int] = set()
@@ -102,14 +107,15 @@ class StepPlan:
         sinks: Sequence[Sink],
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
+        repetition: Repetition | None = None,
     ) -> StepRun:
         """Run a step in the caller's thread. ``inputs``: the array of each input by node.
 
         ``sources`` and ``sinks``: those of any step, from which the first one decides what is used in place.
+        ``repetition``: the steps from this one on that may run at once, if ``can_repeat``.
         """
         planned = self.planned
         n_compiled = self._compile()
-        self._runs += 1
         changed_inputs = {n for n, array in self._zero_copy_inputs.items() if not _is_same_memory(array, inputs[n])}
         if self._inline_run is None or n_compiled != self._n_compiled or changed_inputs:
             self._copied_inputs |= changed_inputs
@@ -127,8 +133,13 @@ class StepPlan:
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
             self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + PREPARED_OP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run
+        count = 1
         with self._blas.step() if inline_run.may_call_blas else nullcontext():
-            result = inline_run.run(inputs, outputs)
+            if repetition is not None and self.can_repeat([tier - FILES for tier in repetition.steps]):
+                result, count = inline_run.repeat(inputs, outputs, repetition)
+            else:
+                result = inline_run.run(inputs, outputs)
+        self._runs += count
 
         def report() -> RunReport:
             events, trace = inline_run.report(result)
@@ -136,7 +147,15 @@ class StepPlan:
             links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
             return report_of(planned, events, links, trace)
 
-        return StepRun(report, bool(result.events.counts))
+        return StepRun(report, bool(result.events.counts), count)
+
+    def can_repeat(self, changing: Collection[int]) -> bool:
+        """Whether one call can run several steps.
+
+        ``changing``: the inputs, by node, that are other arrays in each step.
+        """
+        run = self._inline_run
+        return run is not None and run.is_one_list and self._zero_copy_inputs.keys().isdisjoint(changing)
 
     def _compile(self) -> int:
         """The number of compiled kernels; compiles more when the steps would have saved the compile time.
@@ -146,8 +165,9 @@ class StepPlan:
         planned = self.planned
         if not planned.machine.compiled:
             return 0
-        if self._runs & (self._runs - 1) and self._inline_run is not None:
+        if self._runs < self._next_check and self._inline_run is not None:
             return self._n_compiled
+        self._next_check = max(1, 2 * self._runs)
         if self.options.reproducible:
             return self._n_compiled if self._inline_run is not None else compile_all(planned.taskgraph)
         runs = max(self._expected_runs, self._runs // 2)

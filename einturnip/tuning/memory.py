@@ -235,6 +235,11 @@ TICK_SECONDS = 0.1
 """[seconds] Time between checks of the stop event, and between progress reports. Chosen."""
 MIN_CHECK_SECONDS = 1e-3
 """[seconds] Duration of a run from which it pays to read the machine's load. Chosen."""
+LOOK_SECONDS = 10e-3
+"""[seconds] Time between two readings of the machine's load, each of which takes about 50 microseconds. Chosen."""
+REPEATED_SECONDS = 5e-3
+"""[seconds] Time of the iterations of a loop that one call of a command list runs: an interrupt waits for its end.
+Chosen."""
 UNDISTURBED_SHARE = 0.9
 """[share] Part of a run's wall time that its thread uses a core, at least, if no other process competes for cores.
 Chosen."""

@@ -320,276 +320,351 @@ entry:
   %v4 = inttoptr i64 %v3 to ptr
   %v5 = getelementptr i8, ptr %words, i64 8
   %v6 = load i64, ptr %v5, align 1
-  %v7 = getelementptr i8, ptr %words, i64 16
+  %v7 = getelementptr i8, ptr %words, i64 24
   %v8 = load i64, ptr %v7, align 1
-  %v9 = getelementptr i8, ptr %words, i64 24
-  %v10 = load i64, ptr %v9, align 1
-  %v11 = trunc i64 %v10 to i32
+  %v9 = trunc i64 %v8 to i32
+  %v10 = getelementptr i8, ptr %words, i64 16
+  %v11 = load i64, ptr %v10, align 1
   br label %b12
 b12:
-  %v15 = phi i64 [ %v8, %entry ], [ %v235, %b37 ]
-  %v16 = phi i64 [ %v6, %entry ], [ %v237, %b37 ]
-  %v17 = icmp slt i64 %v15, %v16
+  %v15 = phi i64 [ %v11, %entry ], [ %v296, %b254 ]
+  %v16 = phi i64 [ 1, %entry ], [ %v297, %b254 ]
+  %v17 = icmp ne i64 %v16, 0
   br i1 %v17, label %b13, label %b14
 b13:
-  %v18 = mul nsw i64 %v15, 2
-  %v19 = mul nsw i64 %v18, 8
-  %v20 = getelementptr i8, ptr %v4, i64 %v19
-  %v21 = load i64, ptr %v20, align 1
-  %v22 = mul nsw i64 %v15, 2
-  %v23 = mul nsw i64 %v22, 8
-  %v24 = getelementptr i8, ptr %v4, i64 %v23
-  %v25 = getelementptr i8, ptr %v24, i64 8
-  %v26 = load i64, ptr %v25, align 1
-  %v27 = inttoptr i64 %v26 to ptr
-  switch i64 %v21, label %b37 [ i64 0, label %b28 i64 1, label %b29 i64 2, label %b30 i64 8, label %b31 i64 7, label %b32 i64 3, label %b33 i64 4, label %b34 i64 5, label %b35 i64 6, label %b36 ]
-b28:
-  %v38 = getelementptr i8, ptr %v27, i64 0
-  %v39 = load i64, ptr %v38, align 1
-  %v40 = inttoptr i64 %v39 to ptr
-  %v41 = getelementptr i8, ptr %v27, i64 8
-  call void %v40(ptr %v41)
-  br label %b37
-b29:
-  %v42 = getelementptr i8, ptr %v27, i64 0
-  %v43 = load i64, ptr %v42, align 1
-  %v44 = inttoptr i64 %v43 to ptr
-  %v45 = getelementptr i8, ptr %v27, i64 8
-  %v46 = load i64, ptr %v45, align 1
-  %v47 = getelementptr i8, ptr %v27, i64 16
-  %v48 = load i64, ptr %v47, align 1
-  %v49 = trunc i64 %v48 to i32
-  %v50 = urem i64 %v46, 16
-  %v51 = sub nsw i64 %v46, %v50
-  %v52 = insertelement <16 x i32> poison, i32 %v49, i64 0
-  %v53 = shufflevector <16 x i32> %v52, <16 x i32> poison, <16 x i32> zeroinitializer
-  br label %b54
-b54:
-  %v57 = phi i64 [ 0, %b29 ], [ %v61, %b55 ]
-  %v58 = icmp slt i64 %v57, %v51
-  br i1 %v58, label %b55, label %b56
-b55:
-  %v59 = mul nsw i64 %v57, 4
-  %v60 = getelementptr i8, ptr %v44, i64 %v59
-  store <16 x i32> %v53, ptr %v60, align 1
-  %v61 = add nsw i64 %v57, 16
-  br label %b54
-b56:
-  br label %b62
-b62:
-  %v65 = phi i64 [ %v51, %b56 ], [ %v69, %b63 ]
-  %v66 = icmp slt i64 %v65, %v46
-  br i1 %v66, label %b63, label %b64
-b63:
-  %v67 = mul nsw i64 %v65, 4
-  %v68 = getelementptr i8, ptr %v44, i64 %v67
-  store i32 %v49, ptr %v68, align 1
-  %v69 = add nsw i64 %v65, 1
-  br label %b62
-b64:
-  br label %b37
-b30:
-  %v70 = getelementptr i8, ptr %v27, i64 0
-  %v71 = load i64, ptr %v70, align 1
-  %v72 = inttoptr i64 %v71 to ptr
-  %v73 = getelementptr i8, ptr %v27, i64 8
-  %v74 = load i64, ptr %v73, align 1
-  %v75 = getelementptr i8, ptr %v27, i64 16
-  %v76 = load i64, ptr %v75, align 1
-  %v77 = urem i64 %v74, 16
-  %v78 = sub nsw i64 %v74, %v77
-  %v79 = insertelement <16 x i64> poison, i64 %v76, i64 0
-  %v80 = shufflevector <16 x i64> %v79, <16 x i64> poison, <16 x i32> zeroinitializer
-  br label %b81
-b81:
-  %v84 = phi i64 [ 0, %b30 ], [ %v88, %b82 ]
-  %v85 = icmp slt i64 %v84, %v78
-  br i1 %v85, label %b82, label %b83
-b82:
-  %v86 = mul nsw i64 %v84, 8
-  %v87 = getelementptr i8, ptr %v72, i64 %v86
-  store <16 x i64> %v80, ptr %v87, align 1
-  %v88 = add nsw i64 %v84, 16
-  br label %b81
-b83:
-  br label %b89
-b89:
-  %v92 = phi i64 [ %v78, %b83 ], [ %v96, %b90 ]
-  %v93 = icmp slt i64 %v92, %v74
-  br i1 %v93, label %b90, label %b91
-b90:
-  %v94 = mul nsw i64 %v92, 8
-  %v95 = getelementptr i8, ptr %v72, i64 %v94
-  store i64 %v76, ptr %v95, align 1
-  %v96 = add nsw i64 %v92, 1
-  br label %b89
-b91:
-  br label %b37
-b31:
-  %v97 = getelementptr i8, ptr %v27, i64 0
-  %v98 = load i64, ptr %v97, align 1
-  %v99 = inttoptr i64 %v98 to ptr
-  %v100 = getelementptr i8, ptr %v27, i64 8
-  %v101 = load i64, ptr %v100, align 1
-  %v102 = inttoptr i64 %v101 to ptr
-  %v103 = getelementptr i8, ptr %v27, i64 16
-  %v104 = load i64, ptr %v103, align 1
-  %v105 = inttoptr i64 %v104 to ptr
-  %v106 = getelementptr i8, ptr %v27, i64 24
-  %v107 = load i64, ptr %v106, align 1
-  call void %v99(ptr %v102, ptr %v105, i64 %v107)
-  br label %b37
-b32:
-  %v108 = call i64 @llvm.readcyclecounter()
-  store i64 %v108, ptr %v27, align 1
-  br label %b37
-b33:
-  %v109 = getelementptr i8, ptr %v27, i64 0
-  %v110 = load i64, ptr %v109, align 1
-  %v111 = inttoptr i64 %v110 to ptr
-  %v112 = getelementptr i8, ptr %v27, i64 8
-  %v113 = load i32, ptr %v112, align 1
-  %v114 = getelementptr i8, ptr %v27, i64 16
-  %v115 = load i32, ptr %v114, align 1
-  %v116 = getelementptr i8, ptr %v27, i64 24
-  %v117 = load i32, ptr %v116, align 1
-  %v118 = getelementptr i8, ptr %v27, i64 32
-  %v119 = load i32, ptr %v118, align 1
-  %v120 = getelementptr i8, ptr %v27, i64 40
-  %v121 = load i32, ptr %v120, align 1
-  %v122 = getelementptr i8, ptr %v27, i64 48
-  %v123 = load i32, ptr %v122, align 1
-  %v124 = getelementptr i8, ptr %v27, i64 56
-  %v125 = load float, ptr %v124, align 1
-  %v126 = getelementptr i8, ptr %v27, i64 64
-  %v127 = load ptr, ptr %v126, align 1
-  %v128 = getelementptr i8, ptr %v27, i64 72
-  %v129 = load i32, ptr %v128, align 1
-  %v130 = getelementptr i8, ptr %v27, i64 80
-  %v131 = load ptr, ptr %v130, align 1
-  %v132 = getelementptr i8, ptr %v27, i64 88
-  %v133 = load i32, ptr %v132, align 1
-  %v134 = getelementptr i8, ptr %v27, i64 96
-  %v135 = load float, ptr %v134, align 1
-  %v136 = getelementptr i8, ptr %v27, i64 104
-  %v137 = load ptr, ptr %v136, align 1
-  %v138 = getelementptr i8, ptr %v27, i64 112
-  %v139 = load i32, ptr %v138, align 1
-  call void %v111(i32 %v113, i32 %v115, i32 %v117, i32 %v119, i32 %v121, i32 %v123, float %v125, ptr %v127, i32 %v129, ptr %v131, i32 %v133, float %v135, ptr %v137, i32 %v139)
-  br label %b37
-b34:
-  %v140 = getelementptr i8, ptr %v27, i64 0
-  %v141 = load i64, ptr %v140, align 1
-  %v142 = inttoptr i64 %v141 to ptr
-  %v143 = getelementptr i8, ptr %v27, i64 8
-  %v144 = load i32, ptr %v143, align 1
-  %v145 = getelementptr i8, ptr %v27, i64 16
-  %v146 = load i32, ptr %v145, align 1
-  %v147 = getelementptr i8, ptr %v27, i64 24
-  %v148 = load i32, ptr %v147, align 1
-  %v149 = getelementptr i8, ptr %v27, i64 32
-  %v150 = load i32, ptr %v149, align 1
-  %v151 = getelementptr i8, ptr %v27, i64 40
-  %v152 = load i32, ptr %v151, align 1
-  %v153 = getelementptr i8, ptr %v27, i64 48
-  %v154 = load i32, ptr %v153, align 1
-  %v155 = getelementptr i8, ptr %v27, i64 56
-  %v156 = load double, ptr %v155, align 1
-  %v157 = getelementptr i8, ptr %v27, i64 64
-  %v158 = load ptr, ptr %v157, align 1
-  %v159 = getelementptr i8, ptr %v27, i64 72
-  %v160 = load i32, ptr %v159, align 1
-  %v161 = getelementptr i8, ptr %v27, i64 80
-  %v162 = load ptr, ptr %v161, align 1
-  %v163 = getelementptr i8, ptr %v27, i64 88
-  %v164 = load i32, ptr %v163, align 1
-  %v165 = getelementptr i8, ptr %v27, i64 96
-  %v166 = load double, ptr %v165, align 1
-  %v167 = getelementptr i8, ptr %v27, i64 104
-  %v168 = load ptr, ptr %v167, align 1
-  %v169 = getelementptr i8, ptr %v27, i64 112
-  %v170 = load i32, ptr %v169, align 1
-  call void %v142(i32 %v144, i32 %v146, i32 %v148, i32 %v150, i32 %v152, i32 %v154, double %v156, ptr %v158, i32 %v160, ptr %v162, i32 %v164, double %v166, ptr %v168, i32 %v170)
-  br label %b37
+  br label %b18
+b18:
+  %v21 = phi i64 [ %v15, %b13 ], [ %v242, %b44 ]
+  %v22 = phi i64 [ %v6, %b13 ], [ %v244, %b44 ]
+  %v23 = phi i32 [ 0, %b13 ], [ %v241, %b44 ]
+  %v24 = icmp slt i64 %v21, %v22
+  br i1 %v24, label %b19, label %b20
+b19:
+  %v25 = mul nsw i64 %v21, 2
+  %v26 = mul nsw i64 %v25, 8
+  %v27 = getelementptr i8, ptr %v4, i64 %v26
+  %v28 = load i64, ptr %v27, align 1
+  %v29 = mul nsw i64 %v21, 2
+  %v30 = mul nsw i64 %v29, 8
+  %v31 = getelementptr i8, ptr %v4, i64 %v30
+  %v32 = getelementptr i8, ptr %v31, i64 8
+  %v33 = load i64, ptr %v32, align 1
+  %v34 = inttoptr i64 %v33 to ptr
+  switch i64 %v28, label %b44 [ i64 0, label %b35 i64 1, label %b36 i64 2, label %b37 i64 8, label %b38 i64 7, label %b39 i64 3, label %b40 i64 4, label %b41 i64 5, label %b42 i64 6, label %b43 ]
 b35:
-  %v171 = getelementptr i8, ptr %v27, i64 0
-  %v172 = load i64, ptr %v171, align 1
-  %v173 = inttoptr i64 %v172 to ptr
-  %v174 = getelementptr i8, ptr %v27, i64 8
-  %v175 = load i32, ptr %v174, align 1
-  %v176 = getelementptr i8, ptr %v27, i64 16
-  %v177 = load i32, ptr %v176, align 1
-  %v178 = getelementptr i8, ptr %v27, i64 24
-  %v179 = load i32, ptr %v178, align 1
-  %v180 = getelementptr i8, ptr %v27, i64 32
-  %v181 = load i64, ptr %v180, align 1
-  %v182 = getelementptr i8, ptr %v27, i64 40
-  %v183 = load i64, ptr %v182, align 1
-  %v184 = getelementptr i8, ptr %v27, i64 48
-  %v185 = load i64, ptr %v184, align 1
-  %v186 = getelementptr i8, ptr %v27, i64 56
-  %v187 = load float, ptr %v186, align 1
-  %v188 = getelementptr i8, ptr %v27, i64 64
-  %v189 = load ptr, ptr %v188, align 1
-  %v190 = getelementptr i8, ptr %v27, i64 72
-  %v191 = load i64, ptr %v190, align 1
-  %v192 = getelementptr i8, ptr %v27, i64 80
-  %v193 = load ptr, ptr %v192, align 1
-  %v194 = getelementptr i8, ptr %v27, i64 88
-  %v195 = load i64, ptr %v194, align 1
-  %v196 = getelementptr i8, ptr %v27, i64 96
-  %v197 = load float, ptr %v196, align 1
-  %v198 = getelementptr i8, ptr %v27, i64 104
-  %v199 = load ptr, ptr %v198, align 1
-  %v200 = getelementptr i8, ptr %v27, i64 112
-  %v201 = load i64, ptr %v200, align 1
-  call void %v173(i32 %v175, i32 %v177, i32 %v179, i64 %v181, i64 %v183, i64 %v185, float %v187, ptr %v189, i64 %v191, ptr %v193, i64 %v195, float %v197, ptr %v199, i64 %v201)
-  br label %b37
+  %v45 = getelementptr i8, ptr %v34, i64 0
+  %v46 = load i64, ptr %v45, align 1
+  %v47 = inttoptr i64 %v46 to ptr
+  %v48 = getelementptr i8, ptr %v34, i64 8
+  call void %v47(ptr %v48)
+  br label %b44
 b36:
-  %v202 = getelementptr i8, ptr %v27, i64 0
-  %v203 = load i64, ptr %v202, align 1
-  %v204 = inttoptr i64 %v203 to ptr
-  %v205 = getelementptr i8, ptr %v27, i64 8
-  %v206 = load i32, ptr %v205, align 1
-  %v207 = getelementptr i8, ptr %v27, i64 16
-  %v208 = load i32, ptr %v207, align 1
-  %v209 = getelementptr i8, ptr %v27, i64 24
-  %v210 = load i32, ptr %v209, align 1
-  %v211 = getelementptr i8, ptr %v27, i64 32
-  %v212 = load i64, ptr %v211, align 1
-  %v213 = getelementptr i8, ptr %v27, i64 40
-  %v214 = load i64, ptr %v213, align 1
-  %v215 = getelementptr i8, ptr %v27, i64 48
-  %v216 = load i64, ptr %v215, align 1
-  %v217 = getelementptr i8, ptr %v27, i64 56
-  %v218 = load double, ptr %v217, align 1
-  %v219 = getelementptr i8, ptr %v27, i64 64
-  %v220 = load ptr, ptr %v219, align 1
-  %v221 = getelementptr i8, ptr %v27, i64 72
-  %v222 = load i64, ptr %v221, align 1
-  %v223 = getelementptr i8, ptr %v27, i64 80
-  %v224 = load ptr, ptr %v223, align 1
-  %v225 = getelementptr i8, ptr %v27, i64 88
-  %v226 = load i64, ptr %v225, align 1
-  %v227 = getelementptr i8, ptr %v27, i64 96
-  %v228 = load double, ptr %v227, align 1
-  %v229 = getelementptr i8, ptr %v27, i64 104
-  %v230 = load ptr, ptr %v229, align 1
-  %v231 = getelementptr i8, ptr %v27, i64 112
-  %v232 = load i64, ptr %v231, align 1
-  call void %v204(i32 %v206, i32 %v208, i32 %v210, i64 %v212, i64 %v214, i64 %v216, double %v218, ptr %v220, i64 %v222, ptr %v224, i64 %v226, double %v228, ptr %v230, i64 %v232)
-  br label %b37
+  %v49 = getelementptr i8, ptr %v34, i64 0
+  %v50 = load i64, ptr %v49, align 1
+  %v51 = inttoptr i64 %v50 to ptr
+  %v52 = getelementptr i8, ptr %v34, i64 8
+  %v53 = load i64, ptr %v52, align 1
+  %v54 = getelementptr i8, ptr %v34, i64 16
+  %v55 = load i64, ptr %v54, align 1
+  %v56 = trunc i64 %v55 to i32
+  %v57 = urem i64 %v53, 16
+  %v58 = sub nsw i64 %v53, %v57
+  %v59 = insertelement <16 x i32> poison, i32 %v56, i64 0
+  %v60 = shufflevector <16 x i32> %v59, <16 x i32> poison, <16 x i32> zeroinitializer
+  br label %b61
+b61:
+  %v64 = phi i64 [ 0, %b36 ], [ %v68, %b62 ]
+  %v65 = icmp slt i64 %v64, %v58
+  br i1 %v65, label %b62, label %b63
+b62:
+  %v66 = mul nsw i64 %v64, 4
+  %v67 = getelementptr i8, ptr %v51, i64 %v66
+  store <16 x i32> %v60, ptr %v67, align 1
+  %v68 = add nsw i64 %v64, 16
+  br label %b61
+b63:
+  br label %b69
+b69:
+  %v72 = phi i64 [ %v58, %b63 ], [ %v76, %b70 ]
+  %v73 = icmp slt i64 %v72, %v53
+  br i1 %v73, label %b70, label %b71
+b70:
+  %v74 = mul nsw i64 %v72, 4
+  %v75 = getelementptr i8, ptr %v51, i64 %v74
+  store i32 %v56, ptr %v75, align 1
+  %v76 = add nsw i64 %v72, 1
+  br label %b69
+b71:
+  br label %b44
 b37:
+  %v77 = getelementptr i8, ptr %v34, i64 0
+  %v78 = load i64, ptr %v77, align 1
+  %v79 = inttoptr i64 %v78 to ptr
+  %v80 = getelementptr i8, ptr %v34, i64 8
+  %v81 = load i64, ptr %v80, align 1
+  %v82 = getelementptr i8, ptr %v34, i64 16
+  %v83 = load i64, ptr %v82, align 1
+  %v84 = urem i64 %v81, 16
+  %v85 = sub nsw i64 %v81, %v84
+  %v86 = insertelement <16 x i64> poison, i64 %v83, i64 0
+  %v87 = shufflevector <16 x i64> %v86, <16 x i64> poison, <16 x i32> zeroinitializer
+  br label %b88
+b88:
+  %v91 = phi i64 [ 0, %b37 ], [ %v95, %b89 ]
+  %v92 = icmp slt i64 %v91, %v85
+  br i1 %v92, label %b89, label %b90
+b89:
+  %v93 = mul nsw i64 %v91, 8
+  %v94 = getelementptr i8, ptr %v79, i64 %v93
+  store <16 x i64> %v87, ptr %v94, align 1
+  %v95 = add nsw i64 %v91, 16
+  br label %b88
+b90:
+  br label %b96
+b96:
+  %v99 = phi i64 [ %v85, %b90 ], [ %v103, %b97 ]
+  %v100 = icmp slt i64 %v99, %v81
+  br i1 %v100, label %b97, label %b98
+b97:
+  %v101 = mul nsw i64 %v99, 8
+  %v102 = getelementptr i8, ptr %v79, i64 %v101
+  store i64 %v83, ptr %v102, align 1
+  %v103 = add nsw i64 %v99, 1
+  br label %b96
+b98:
+  br label %b44
+b38:
+  %v104 = getelementptr i8, ptr %v34, i64 0
+  %v105 = load i64, ptr %v104, align 1
+  %v106 = inttoptr i64 %v105 to ptr
+  %v107 = getelementptr i8, ptr %v34, i64 8
+  %v108 = load i64, ptr %v107, align 1
+  %v109 = inttoptr i64 %v108 to ptr
+  %v110 = getelementptr i8, ptr %v34, i64 16
+  %v111 = load i64, ptr %v110, align 1
+  %v112 = inttoptr i64 %v111 to ptr
+  %v113 = getelementptr i8, ptr %v34, i64 24
+  %v114 = load i64, ptr %v113, align 1
+  call void %v106(ptr %v109, ptr %v112, i64 %v114)
+  br label %b44
+b39:
+  %v115 = call i64 @llvm.readcyclecounter()
+  store i64 %v115, ptr %v34, align 1
+  br label %b44
+b40:
+  %v116 = getelementptr i8, ptr %v34, i64 0
+  %v117 = load i64, ptr %v116, align 1
+  %v118 = inttoptr i64 %v117 to ptr
+  %v119 = getelementptr i8, ptr %v34, i64 8
+  %v120 = load i32, ptr %v119, align 1
+  %v121 = getelementptr i8, ptr %v34, i64 16
+  %v122 = load i32, ptr %v121, align 1
+  %v123 = getelementptr i8, ptr %v34, i64 24
+  %v124 = load i32, ptr %v123, align 1
+  %v125 = getelementptr i8, ptr %v34, i64 32
+  %v126 = load i32, ptr %v125, align 1
+  %v127 = getelementptr i8, ptr %v34, i64 40
+  %v128 = load i32, ptr %v127, align 1
+  %v129 = getelementptr i8, ptr %v34, i64 48
+  %v130 = load i32, ptr %v129, align 1
+  %v131 = getelementptr i8, ptr %v34, i64 56
+  %v132 = load float, ptr %v131, align 1
+  %v133 = getelementptr i8, ptr %v34, i64 64
+  %v134 = load ptr, ptr %v133, align 1
+  %v135 = getelementptr i8, ptr %v34, i64 72
+  %v136 = load i32, ptr %v135, align 1
+  %v137 = getelementptr i8, ptr %v34, i64 80
+  %v138 = load ptr, ptr %v137, align 1
+  %v139 = getelementptr i8, ptr %v34, i64 88
+  %v140 = load i32, ptr %v139, align 1
+  %v141 = getelementptr i8, ptr %v34, i64 96
+  %v142 = load float, ptr %v141, align 1
+  %v143 = getelementptr i8, ptr %v34, i64 104
+  %v144 = load ptr, ptr %v143, align 1
+  %v145 = getelementptr i8, ptr %v34, i64 112
+  %v146 = load i32, ptr %v145, align 1
+  call void %v118(i32 %v120, i32 %v122, i32 %v124, i32 %v126, i32 %v128, i32 %v130, float %v132, ptr %v134, i32 %v136, ptr %v138, i32 %v140, float %v142, ptr %v144, i32 %v146)
+  br label %b44
+b41:
+  %v147 = getelementptr i8, ptr %v34, i64 0
+  %v148 = load i64, ptr %v147, align 1
+  %v149 = inttoptr i64 %v148 to ptr
+  %v150 = getelementptr i8, ptr %v34, i64 8
+  %v151 = load i32, ptr %v150, align 1
+  %v152 = getelementptr i8, ptr %v34, i64 16
+  %v153 = load i32, ptr %v152, align 1
+  %v154 = getelementptr i8, ptr %v34, i64 24
+  %v155 = load i32, ptr %v154, align 1
+  %v156 = getelementptr i8, ptr %v34, i64 32
+  %v157 = load i32, ptr %v156, align 1
+  %v158 = getelementptr i8, ptr %v34, i64 40
+  %v159 = load i32, ptr %v158, align 1
+  %v160 = getelementptr i8, ptr %v34, i64 48
+  %v161 = load i32, ptr %v160, align 1
+  %v162 = getelementptr i8, ptr %v34, i64 56
+  %v163 = load double, ptr %v162, align 1
+  %v164 = getelementptr i8, ptr %v34, i64 64
+  %v165 = load ptr, ptr %v164, align 1
+  %v166 = getelementptr i8, ptr %v34, i64 72
+  %v167 = load i32, ptr %v166, align 1
+  %v168 = getelementptr i8, ptr %v34, i64 80
+  %v169 = load ptr, ptr %v168, align 1
+  %v170 = getelementptr i8, ptr %v34, i64 88
+  %v171 = load i32, ptr %v170, align 1
+  %v172 = getelementptr i8, ptr %v34, i64 96
+  %v173 = load double, ptr %v172, align 1
+  %v174 = getelementptr i8, ptr %v34, i64 104
+  %v175 = load ptr, ptr %v174, align 1
+  %v176 = getelementptr i8, ptr %v34, i64 112
+  %v177 = load i32, ptr %v176, align 1
+  call void %v149(i32 %v151, i32 %v153, i32 %v155, i32 %v157, i32 %v159, i32 %v161, double %v163, ptr %v165, i32 %v167, ptr %v169, i32 %v171, double %v173, ptr %v175, i32 %v177)
+  br label %b44
+b42:
+  %v178 = getelementptr i8, ptr %v34, i64 0
+  %v179 = load i64, ptr %v178, align 1
+  %v180 = inttoptr i64 %v179 to ptr
+  %v181 = getelementptr i8, ptr %v34, i64 8
+  %v182 = load i32, ptr %v181, align 1
+  %v183 = getelementptr i8, ptr %v34, i64 16
+  %v184 = load i32, ptr %v183, align 1
+  %v185 = getelementptr i8, ptr %v34, i64 24
+  %v186 = load i32, ptr %v185, align 1
+  %v187 = getelementptr i8, ptr %v34, i64 32
+  %v188 = load i64, ptr %v187, align 1
+  %v189 = getelementptr i8, ptr %v34, i64 40
+  %v190 = load i64, ptr %v189, align 1
+  %v191 = getelementptr i8, ptr %v34, i64 48
+  %v192 = load i64, ptr %v191, align 1
+  %v193 = getelementptr i8, ptr %v34, i64 56
+  %v194 = load float, ptr %v193, align 1
+  %v195 = getelementptr i8, ptr %v34, i64 64
+  %v196 = load ptr, ptr %v195, align 1
+  %v197 = getelementptr i8, ptr %v34, i64 72
+  %v198 = load i64, ptr %v197, align 1
+  %v199 = getelementptr i8, ptr %v34, i64 80
+  %v200 = load ptr, ptr %v199, align 1
+  %v201 = getelementptr i8, ptr %v34, i64 88
+  %v202 = load i64, ptr %v201, align 1
+  %v203 = getelementptr i8, ptr %v34, i64 96
+  %v204 = load float, ptr %v203, align 1
+  %v205 = getelementptr i8, ptr %v34, i64 104
+  %v206 = load ptr, ptr %v205, align 1
+  %v207 = getelementptr i8, ptr %v34, i64 112
+  %v208 = load i64, ptr %v207, align 1
+  call void %v180(i32 %v182, i32 %v184, i32 %v186, i64 %v188, i64 %v190, i64 %v192, float %v194, ptr %v196, i64 %v198, ptr %v200, i64 %v202, float %v204, ptr %v206, i64 %v208)
+  br label %b44
+b43:
+  %v209 = getelementptr i8, ptr %v34, i64 0
+  %v210 = load i64, ptr %v209, align 1
+  %v211 = inttoptr i64 %v210 to ptr
+  %v212 = getelementptr i8, ptr %v34, i64 8
+  %v213 = load i32, ptr %v212, align 1
+  %v214 = getelementptr i8, ptr %v34, i64 16
+  %v215 = load i32, ptr %v214, align 1
+  %v216 = getelementptr i8, ptr %v34, i64 24
+  %v217 = load i32, ptr %v216, align 1
+  %v218 = getelementptr i8, ptr %v34, i64 32
+  %v219 = load i64, ptr %v218, align 1
+  %v220 = getelementptr i8, ptr %v34, i64 40
+  %v221 = load i64, ptr %v220, align 1
+  %v222 = getelementptr i8, ptr %v34, i64 48
+  %v223 = load i64, ptr %v222, align 1
+  %v224 = getelementptr i8, ptr %v34, i64 56
+  %v225 = load double, ptr %v224, align 1
+  %v226 = getelementptr i8, ptr %v34, i64 64
+  %v227 = load ptr, ptr %v226, align 1
+  %v228 = getelementptr i8, ptr %v34, i64 72
+  %v229 = load i64, ptr %v228, align 1
+  %v230 = getelementptr i8, ptr %v34, i64 80
+  %v231 = load ptr, ptr %v230, align 1
+  %v232 = getelementptr i8, ptr %v34, i64 88
+  %v233 = load i64, ptr %v232, align 1
+  %v234 = getelementptr i8, ptr %v34, i64 96
+  %v235 = load double, ptr %v234, align 1
+  %v236 = getelementptr i8, ptr %v34, i64 104
+  %v237 = load ptr, ptr %v236, align 1
+  %v238 = getelementptr i8, ptr %v34, i64 112
+  %v239 = load i64, ptr %v238, align 1
+  call void %v211(i32 %v213, i32 %v215, i32 %v217, i64 %v219, i64 %v221, i64 %v223, double %v225, ptr %v227, i64 %v229, ptr %v231, i64 %v233, double %v235, ptr %v237, i64 %v239)
+  br label %b44
+b44:
   call void @llvm.x86.sse.stmxcsr(ptr %v1)
-  %v233 = load i32, ptr %v1, align 1
-  %v234 = and i32 %v233, %v11
-  %v235 = add nsw i64 %v15, 1
-  %v236 = icmp ne i32 %v234, 0
-  %v237 = select i1 %v236, i64 %v235, i64 %v16
+  %v240 = load i32, ptr %v1, align 1
+  %v241 = and i32 %v240, %v9
+  %v242 = add nsw i64 %v21, 1
+  %v243 = icmp ne i32 %v241, 0
+  %v244 = select i1 %v243, i64 %v242, i64 %v22
+  br label %b18
+b20:
+  %v245 = icmp eq i64 %v21, %v6
+  %v246 = icmp eq i32 %v23, 0
+  %v247 = and i1 %v245, %v246
+  %v248 = getelementptr i8, ptr %words, i64 32
+  %v249 = load i64, ptr %v248, align 1
+  %v250 = icmp sgt i64 %v249, 0
+  %v251 = and i1 %v247, %v250
+  br i1 %v251, label %b252, label %b253
+b252:
+  %v255 = getelementptr i8, ptr %words, i64 40
+  %v256 = load i64, ptr %v255, align 1
+  %v257 = inttoptr i64 %v256 to ptr
+  %v258 = load i8, ptr %v257, align 1
+  %v259 = icmp ne i8 %v258, 0
+  br i1 %v259, label %b260, label %b261
+b260:
+  %v263 = getelementptr i8, ptr %words, i64 32
+  %v264 = load i64, ptr %v263, align 1
+  %v265 = sub nsw i64 %v264, 1
+  %v266 = getelementptr i8, ptr %words, i64 32
+  store i64 %v265, ptr %v266, align 1
+  %v267 = getelementptr i8, ptr %words, i64 56
+  %v268 = load i64, ptr %v267, align 1
+  %v269 = inttoptr i64 %v268 to ptr
+  %v270 = getelementptr i8, ptr %words, i64 48
+  %v271 = load i64, ptr %v270, align 1
+  br label %b272
+b272:
+  %v275 = phi i64 [ 0, %b260 ], [ %v292, %b273 ]
+  %v276 = icmp slt i64 %v275, %v271
+  br i1 %v276, label %b273, label %b274
+b273:
+  %v277 = mul nsw i64 %v275, 3
+  %v278 = mul nsw i64 %v277, 8
+  %v279 = getelementptr i8, ptr %v269, i64 %v278
+  %v280 = getelementptr i8, ptr %v279, i64 0
+  %v281 = load i64, ptr %v280, align 1
+  %v282 = inttoptr i64 %v281 to ptr
+  %v283 = getelementptr i8, ptr %v279, i64 8
+  %v284 = load i64, ptr %v283, align 1
+  %v285 = getelementptr i8, ptr %v279, i64 16
+  %v286 = load i64, ptr %v285, align 1
+  %v287 = getelementptr i8, ptr %v282, i64 0
+  %v288 = load i64, ptr %v287, align 1
+  %v289 = add nsw i64 %v288, %v284
+  store i64 %v289, ptr %v282, align 1
+  %v290 = mul nsw i64 %v284, %v286
+  %v291 = getelementptr i8, ptr %v279, i64 8
+  store i64 %v290, ptr %v291, align 1
+  %v292 = add nsw i64 %v275, 1
+  br label %b272
+b274:
+  br label %b262
+b261:
+  %v293 = add nsw i64 %v6, 1
+  br label %b262
+b262:
+  %v294 = phi i64 [ 0, %b274 ], [ %v293, %b261 ]
+  %v295 = phi i64 [ 1, %b274 ], [ 0, %b261 ]
+  br label %b254
+b253:
+  br label %b254
+b254:
+  %v296 = phi i64 [ %v294, %b262 ], [ %v21, %b253 ]
+  %v297 = phi i64 [ %v295, %b262 ], [ 0, %b253 ]
   br label %b12
 b14:
-  %v238 = getelementptr i8, ptr %words, i64 16
-  store i64 %v15, ptr %v238, align 1
+  %v298 = getelementptr i8, ptr %words, i64 16
+  store i64 %v15, ptr %v298, align 1
   ret void
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from einturnip.lang.expressions import SizeExpr, SizeName, SizeOp
 from einturnip.lang.sizes import size_names
 
@@ -25,6 +27,22 @@ class Position:
         """The index in the iteration in which the variable has this value."""
         found = (self.factor * value + self.offset) // self.divisor
         return found % self.modulus if self.modulus else found
+
+
+def linear_steps(position: Position, extent: int, values: range) -> tuple[int, int]:
+    """How an index changes from one iteration to the next, and for how many iterations in the same way.
+
+    ``extent``: of the axis; an index outside of it is clamped. ``values``: those of the loop's variable, at least one.
+    """
+    n, at = len(values), position.factor * np.arange(values.start, values.stop, values.step) + position.offset
+    at //= position.divisor
+    if position.modulus:
+        at %= position.modulus
+    steps = np.diff(np.clip(at, 0, extent - 1))
+    if not len(steps):
+        return 0, n
+    others = np.flatnonzero(steps != steps[0])
+    return int(steps[0]), int(others[0]) + 1 if len(others) else n
 
 
 Place = tuple[tuple[int, Position], ...]

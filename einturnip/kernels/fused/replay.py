@@ -84,7 +84,8 @@ def replay(lists: Sequence[CommandList], bases: Ints, workspace: Array) -> int:
         table[rows, 0] = made.table[:, 0]
         table[rows, 1] = made.table[:, 1] + (base + 8 * (at + size * np.arange(times)[:, None]))
         at += times * size
-    memory[: command_list.HEAD] = base + 8 * command_list.HEAD, calls, 0, 1
+    memory[: command_list.HEAD] = 0
+    memory[: command_list.STOP_FLAGS + 1] = base + 8 * command_list.HEAD, calls, 0, 1
     return _run_calls(memory, workspace)
 
 

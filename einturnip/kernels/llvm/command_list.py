@@ -15,16 +15,20 @@ from functools import partial
 from typing import Any
 
 from einturnip.kernels.llvm.ir import IrValue
-from einturnip.kernels.llvm.routine import ZERO, Branch, Routine, module
+from einturnip.kernels.llvm.routine import ONE, ZERO, Branch, Routine, module
 from einturnip.kernels.protocol import KernelCall
 
 # Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
 # store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits. COPY: copy bytes.
 CALL, FILL4, FILL8, GEMM, STAMP, COPY = 0, 1, 2, 3, 7, 8
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
-# Words of the argument before the table: the table's address, the number of calls, the next call, and the flags that
-# stop the executor.
-N_CALLS, NEXT_CALL, STOP_FLAGS, HEAD = 1, 2, 3, 4
+# Words of the argument before the table: the table's address, the number of calls, the next call, the flags that stop
+# the executor; then how often it repeats the list: the number of further repetitions, the address of the byte that must
+# not be 0 for one to begin, the number of words that change before it, and the address of the changes.
+N_CALLS, NEXT_CALL, STOP_FLAGS, REPETITIONS, CONDITION, N_CHANGES, CHANGES, HEAD = 1, 2, 3, 4, 5, 6, 7, 8
+CHANGE_WORDS = 3
+"""Words of a change: the address of the word that changes, the number that is added to it, and a factor of that number
+afterwards; with -1 the word alternates between two values."""
 # Words of a GEMM: their number; alpha and beta.
 GEMM_WORDS, SCALARS = 15, (7, 12)
 _FILLED = 16  # words that a fill stores at once
@@ -40,6 +44,9 @@ class CommandListExecutor:
     Its argument is an array of i64 that begins with HEAD words: the address of the table, the number of calls, the next
     call, and flags of the floating-point unit's status word (1 is "invalid"); the executor stops after a call that
     raised one of these flags. The table has two words for each call: its kind and the address of its arguments.
+
+    After the last call the list is repeated, with changed words, as often as the head says. If its condition does not
+    hold any more, the next call is one beyond the end.
     """
 
 
@@ -80,9 +87,9 @@ def _bits(value: float, name: str) -> int:
 def command_list_ir(name: str) -> str:
     """Return its LLVM IR."""
     f = Routine(name, "words", "", linkage="")
-    memory = f.make("alloca i32", "ptr", 0)
-    table, count, first, flags = f.pointer_in(f["words"], 0), *(f.word(f["words"], k) for k in (1, 2, 3))
-    stops = f.cast("trunc", flags, "i32")
+    head, memory = f["words"], f.make("alloca i32", "ptr", 0)
+    table, count = f.pointer_in(head, 0), f.word(head, N_CALLS)
+    stops, none = f.cast("trunc", f.word(head, STOP_FLAGS), "i32"), f.constant(0, "i32")
 
     def one(carried: list[IrValue]) -> list[IrValue]:
         i = carried[0]
@@ -100,11 +107,38 @@ def command_list_ir(name: str) -> str:
         f.switch(kind, cases)
         raised = f.binary("and", f.status_word(memory), stops)
         following = f.plus(i, 1)
-        return [following, f.select(f.compare("icmp ne", raised, f.constant(0, "i32")), following, carried[1])]
+        return [following, f.select(f.compare("icmp ne", raised, none), following, carried[1]), raised]
 
-    following, _ = f.repeat([first, count], lambda carried: f.whether("slt", carried[0], carried[1]), one)
-    f.store(following, f.words(f["words"], 2))
+    def again() -> list[IrValue]:
+        """Begin another repetition if the condition holds; returns the next call, and whether to go on."""
+
+        def begin() -> list[IrValue]:
+            f.store(f.minus(f.word(head, REPETITIONS), 1), f.words(head, REPETITIONS))
+            changes = f.pointer_in(head, CHANGES)
+            f.span(ZERO, f.word(head, N_CHANGES), lambda i: _change(f, f.words(changes, f.times(i, CHANGE_WORDS))))
+            return [ZERO, ONE]
+
+        byte = f.load(f.pointer_in(head, CONDITION), "i8")
+        return f.choose(f.compare("icmp ne", byte, f.constant(0, "i8")), begin, lambda: [f.plus(count, 1), ZERO])
+
+    def list_once(carried: list[IrValue]) -> list[IrValue]:
+        following, _, raised = f.repeat(
+            [carried[0], count, none], lambda within: f.whether("slt", within[0], within[1]), one
+        )
+        ended = f.both(f.whether("eq", following, count), f.compare("icmp eq", raised, none))
+        repeats = f.both(ended, f.whether("sgt", f.word(head, REPETITIONS), 0))
+        return f.choose(repeats, again, lambda: [following, ZERO])
+
+    following, _ = f.repeat([f.word(head, NEXT_CALL), ONE], lambda carried: f.whether("ne", carried[1], 0), list_once)
+    f.store(following, f.words(head, NEXT_CALL))
     return module([f])
+
+
+def _change(f: Routine, change: IrValue) -> None:
+    """Add to a word, and multiply the number that is added by its factor."""
+    place, added, factor = f.pointer_in(change, 0), f.word(change, 1), f.word(change, 2)
+    f.store(f.plus(f.word(place, 0), added), place)
+    f.store(f.times(added, factor), f.words(change, 1))
 
 
 def _fill(f: Routine, words: IrValue, kind: str) -> None:

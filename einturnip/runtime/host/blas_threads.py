@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 
 from einturnip.devices.host import blas_threads
-from einturnip.tuning.memory import MIN_CHECK_SECONDS, UNDISTURBED_SHARE
+from einturnip.tuning.memory import LOOK_SECONDS, MIN_CHECK_SECONDS, UNDISTURBED_SHARE
 
 
 class BlasThreadChoice:
@@ -26,7 +26,7 @@ class BlasThreadChoice:
     def __init__(self, workers: int, seconds: float) -> None:
         """``seconds``: approximate duration of a run."""
         self._workers = workers if seconds >= MIN_CHECK_SECONDS else 1
-        self.threads = 1
+        self.threads, self._next_look = 1, 0.0
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -35,9 +35,11 @@ class BlasThreadChoice:
             with blas_threads(1):
                 yield
             return
-        if self.threads == 1 and other_running_threads() + self._workers <= (os.cpu_count() or 1):
-            self.threads = self._workers
         begin, ran = time.perf_counter(), time.thread_time()
+        if self.threads == 1 and begin >= self._next_look:
+            self._next_look = begin + LOOK_SECONDS
+            if other_running_threads() + self._workers <= (os.cpu_count() or 1):
+                self.threads = self._workers
         with blas_threads(self.threads):
             yield
         if time.thread_time() - ran < UNDISTURBED_SHARE * (time.perf_counter() - begin):

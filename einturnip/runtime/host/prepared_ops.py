@@ -17,6 +17,7 @@ from einturnip.kernels.llvm.command_list import COPY_BYTES
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Point, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
+from einturnip.runtime.host.command_lists import Change, address_of_word
 from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.runtime.host.zero_copy import Window, ZeroCopyTiles
 from einturnip.runtime.numeric_events import NumericEvents, host_parts
@@ -29,6 +30,9 @@ from einturnip.tuning.memory import BLOCKED_COPY_NBYTES
 PreparedOp: TypeAlias = Callable[[], int]
 """Executes an op; returns the floating-point flags of its kernel."""
 
+AddressStep: TypeAlias = tuple[int, int]
+"""How the address of an array changes from one iteration of a loop to the next: by a number of bytes, which is
+multiplied by a factor each time, 1 or -1."""
 _Place = tuple[Any, Any, Any]
 _Move = tuple[int, Any, Any, Any]
 """A word to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
@@ -88,6 +92,28 @@ class PreparedOps:
             last = self._last.get(tier)
             if last is None or last() is not files[tier]:
                 self._set_address(tier, places)
+
+    def changes(self, steps: Mapping[int, AddressStep]) -> list[Change] | None:
+        """Return how the words that ``begin`` has set change from one iteration of a loop to the next.
+
+        ``steps``: by tier, of arrays that are not the same in each iteration; all words are in one command list. The
+        next ``begin`` sets all these words again. None if an array is not contiguous, and has been copied.
+        """
+        assert self._by_tier is not None
+        if self._strided or any(tier in self._copied and tier not in self._last for tier in steps):
+            return None
+        found = list[Change]()
+        for tier, (nbytes, factor) in steps.items():
+            self._last.pop(tier, None)
+            if tier in self._by_tier:
+                self.addresses[tier] = -1
+                places = [address_of_word(memory, position) for memory, position, _ in self._by_tier[tier]]
+                found += [(place, nbytes, factor) for place in places if nbytes]
+        return found
+
+    def set_inputs(self, inputs: Sequence[Array | None]) -> None:
+        """Set the arrays in which the causes of events are searched, by node."""
+        self.files.update({FILES + i: array for i, array in enumerate(inputs) if array is not None})
 
     def _set_address(self, tier: int, places: Sequence[_Place]) -> None:
         """Update the words with addresses in a caller's array, which the previous run did not have."""

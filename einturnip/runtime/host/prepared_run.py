@@ -18,18 +18,18 @@ from einturnip.core.errors import OutOfRange
 from einturnip.devices.host import blas_threads
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
-from einturnip.kernels.llvm.command_list import kind_of
+from einturnip.kernels.llvm.command_list import CONDITION, kind_of
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile
-from einturnip.runtime.host.command_lists import EXECUTOR, CommandListResult, OpCommandList
+from einturnip.runtime.host.command_lists import EXECUTOR, Change, CommandListResult, OpCommandList
 from einturnip.runtime.host.driver_choice import produced_nbytes
 from einturnip.runtime.host.event_loop import located_error, run_ops
 from einturnip.runtime.host.index_origin import locate_index, statement_of
 from einturnip.runtime.host.parallel_kernels import ParallelOps, available, max_chunks, parallel_groups
-from einturnip.runtime.host.prepared_ops import PreparedOps
+from einturnip.runtime.host.prepared_ops import AddressStep, PreparedOps
 from einturnip.runtime.host.row_dependencies import (
     RowSchedule,
     dependencies,
@@ -63,6 +63,21 @@ class RunResult(NamedTuple):
     returned: Sequence[_Returned]
     times: RunTrace | list[float]
     events: NumericEvents
+
+
+class Repetition(NamedTuple):
+    """Iterations of a loop that one call can run.
+
+    ``n``: their maximum. ``steps``: how the addresses of arrays change, by tier. ``changes``: further words that
+    change. ``condition``: the address of a byte that must not be 0 when an iteration ends, so that another one begins,
+    and how it changes; None if there is no condition. ``inputs``: the array of each input in one of the iterations.
+    """
+
+    n: int
+    steps: Mapping[int, AddressStep]
+    changes: Sequence[Change]
+    condition: tuple[int, AddressStep] | None
+    inputs: Callable[[int], Sequence[Array | None]]
 
 
 class PreparedRun:
@@ -180,6 +195,49 @@ class PreparedRun:
         finally:
             self._prepared.end()
 
+    @property
+    def is_one_list(self) -> bool:
+        """Whether one command list runs all ops."""
+        return len(self._calls) == 1 and isinstance(self._calls[0], OpCommandList)
+
+    def repeat(
+        self, inputs: Sequence[Array | None], outputs: Sequence[Array], repetition: Repetition
+    ) -> tuple[RunResult, int]:
+        """Run iterations of a loop whose ops are one command list.
+
+        Returns the result of the last one, and their number. They end with an iteration in which an op raised a flag.
+        ``inputs``, ``outputs``: arrays of the first iteration.
+
+        Raises:
+            Exception: a kernel failed; see ``run``.
+        """
+        (commands,), prepared, result = self._calls, self._prepared, list[CommandListResult]()
+        assert isinstance(commands, OpCommandList)
+        prepared.begin(inputs, outputs)
+        try:
+            n, condition, steps = repetition.n, 0, prepared.changes(repetition.steps)
+            if steps is None:
+                n, changes = 1, list[Change]()
+            else:
+                changes = [*steps, *repetition.changes]
+            if repetition.condition is not None:
+                condition, (nbytes, factor) = repetition.condition
+                changes.append((commands.address_of(CONDITION), nbytes, factor))
+
+            def call() -> CommandListResult:
+                result.append(commands.repeat(n, changes, condition))
+                if result[0].runs > 1:
+                    prepared.set_inputs(repetition.inputs(result[0].runs - 1))
+                return result[0]
+
+            found = self._run_in_order([call])
+            prepared.finish()
+        finally:
+            prepared.end()
+        assert isinstance(found.times, list)
+        begin, end = found.times
+        return found._replace(times=[end - (end - begin) / result[0].runs, end]), result[0].runs
+
     def _run(self) -> RunResult:
         if self._threads is None:
             return self._run_in_order(self._calls)
@@ -221,7 +279,7 @@ class PreparedRun:
                 returned.append(found)
                 times.append(clock())
         except OutOfRange as error:
-            call = calls[len(returned)]
+            call = self._calls[len(returned)]
             op = self._rows[len(returned)][call.position if isinstance(call, OpCommandList) else 0]
             locate_index(self._graph, op, error)
             raise located_error(error, statement_of(self._graph, op)) from error
