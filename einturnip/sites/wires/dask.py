@@ -152,8 +152,14 @@ class DaskWire(NumberedTransfers):
         self._begin(self._say("einturnip_acknowledge", transfer, peer))
 
     def fetch(self, op: int) -> None:
-        """Copy a value from its site; posts the end of the op."""
-        self._begin(self._fetch(op))
+        """Copy a value from its site; posts the end of the op, also if it is cancelled before it starts."""
+        begin = time.perf_counter()
+
+        def ended(task: asyncio.Future[Any]) -> None:
+            failure = Interrupted("interrupted") if task.cancelled() else task.exception()
+            self.post(OpEnded(op, 0, begin, time.perf_counter(), failure))
+
+        self._begin(self._fetch(op), ended)
 
     def stop(self) -> None:
         """Give up all transfers; those that are under way end with an error."""
@@ -164,11 +170,15 @@ class DaskWire(NumberedTransfers):
         for task in [*self._tasks]:
             task.cancel()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[asyncio.Future[Any]], None] | None = None
+    ) -> None:
         def start() -> None:
             task = asyncio.ensure_future(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            if ended is not None:  # a task that is cancelled before its first step runs none of its own code
+                task.add_done_callback(ended)
             if self._stopped:
                 task.cancel()
 
@@ -183,21 +193,14 @@ class DaskWire(NumberedTransfers):
             self.post(error)
 
     async def _fetch(self, op: int) -> None:
-        begin, peer = time.perf_counter(), self.peer[op]
-        failure: Exception | None = None
-        try:
-            reply = await self._call("einturnip_get", op, peer)
-            target = self.target(op)
-            data = np.frombuffer(reply["data"], np.uint8)
-            if data.nbytes != target.nbytes:
-                raise InternalError(f"a value of {target.nbytes} bytes arrived as {data.nbytes}")
-            target[...] = data.view(target.dtype).reshape(target.shape)
-            self.received[peer] += data.nbytes
-        except asyncio.CancelledError:
-            failure = Interrupted("interrupted")
-        except Exception as error:
-            failure = error
-        self.post(OpEnded(op, 0, begin, time.perf_counter(), failure))
+        peer = self.peer[op]
+        reply = await self._call("einturnip_get", op, peer)
+        target = self.target(op)
+        data = np.frombuffer(reply["data"], np.uint8)
+        if data.nbytes != target.nbytes:
+            raise InternalError(f"a value of {target.nbytes} bytes arrived as {data.nbytes}")
+        target[...] = data.view(target.dtype).reshape(target.shape)
+        self.received[peer] += data.nbytes
 
     async def _call(self, message: str, transfer: int, peer: int) -> Any:
         to, address = self._address.sites[peer], self._address
