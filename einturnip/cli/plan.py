@@ -14,7 +14,9 @@ from einturnip.lang.source_text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
+    from einturnip.api.segmented_plan import PlannedSegments
     from einturnip.api.staged_job import StagedJob
+    from einturnip.planner.planned_program import PlannedProgram
     from einturnip.report.emit import IRLevel
 
 # Maximum number of ops of a plan for which other budgets are examined by default.
@@ -78,11 +80,12 @@ def command(
 
     Planning needs sizes, not data: existing input files, or --dim.
     """
+    from einturnip.api.segmented_plan import PlannedSegments
     from einturnip.api.staged_job import StagedJob
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.devices.choice import of_sites
     from einturnip.report.progress import shown
-    from einturnip.report.sites import require_work
+    from einturnip.report.sites import require_work, require_work_of_all
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -104,10 +107,18 @@ def command(
     overview = emit is None and machine is None
     with shown(quiet=False):
         job = planned(
-            arguments, lambda node: AbsentSource(node.name, node.shape, node.dtype), lenient=True, stages=overview
+            arguments,
+            lambda node: AbsentSource(node.name, node.shape, node.dtype),
+            lenient=True,
+            stages=overview,
+            segments=overview and sites is not None,
         )
     if isinstance(job, StagedJob):
         _stages(job, form, program_name(program))
+        return
+    if isinstance(job, PlannedSegments):
+        require_work_of_all(job.traffic)
+        _segments(job, form, program_name(program))
         return
     if sites is not None:
         require_work(job.planned.memgraph)
@@ -144,24 +155,60 @@ def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
 def _stages(job: StagedJob, form: str, program: str) -> None:
     """Print the plan of each stage of a program with long loops, and the whole run's prediction."""
     from einturnip.api.stage_progress import heading, is_while
-    from einturnip.cli.output_lines import columns, show_lines
     from einturnip.core.units import format_seconds
+
+    plans = [
+        (
+            heading(stage),
+            {"line": stage.line, "iterations": len(stage.iterations.values) if stage.iterations else 1}
+            | {"at_most": is_while(stage)},
+            plan.planned,
+        )
+        for stage, plan in job.plans
+    ]
+    at_most = "at most " if any(is_while(stage) for stage, _ in job.plans) else ""
+    total = f"all stages and iterations: {at_most}{format_seconds(job.prediction.seconds)}"
+    _several(plans, {"predicted": job.prediction.to_json()}, [total], form, program)
+
+
+def _segments(job: PlannedSegments, form: str, program: str) -> None:
+    """Print the plan of each segment of a program with equal layers, and the traffic of all."""
+    from einturnip.core.units import format_seconds
+    from einturnip.eingraph.types import InputNode
+    from einturnip.report.sites import traffic_json, traffic_text
+
+    plans = []
+    for segment, made in job.plans:
+        line = next(node.line for node in segment.graph.nodes if not isinstance(node, InputNode))
+        equal = f": one of {segment.times:,} equal layers" if segment.times > 1 else ""
+        plans.append(
+            (f"from line {line} on{equal}", {"line": line, "iterations": segment.times, "at_most": False}, made)
+        )
+    traffic = job.traffic
+    totals = [f"all layers: {format_seconds(job.prediction.seconds)}", f"all layers: {traffic_text(traffic)}"]
+    _several(plans, {"predicted": job.prediction.to_json()} | traffic_json(traffic), totals, form, program)
+
+
+def _several(
+    plans: list[tuple[str, dict[str, Any], PlannedProgram]],
+    joined: dict[str, Any],
+    totals: list[str],
+    form: str,
+    program: str,
+) -> None:
+    """Print plans that run one after the other: heading, fields and plan of each, then totals."""
+    from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.explain import explained
     from einturnip.report.overview import to_json
 
     if form == "json":
-        stages = [
-            {"line": stage.line, "iterations": len(stage.iterations.values) if stage.iterations else 1}
-            | {"at_most": is_while(stage), "plan": to_json(plan.planned, program, None)}
-            for stage, plan in job.plans
-        ]
-        head = {"schema": "einturnip.stages/1", "program": program, "predicted": job.prediction.to_json()}
+        head = {"schema": "einturnip.stages/1", "program": program} | joined
+        stages = [fields | {"plan": to_json(made, program, None)} for _, fields, made in plans]
         click.echo(json.dumps(head | {"stages": stages}, indent=1))
         return
-    for stage, plan in job.plans:
-        show_lines([((heading(stage), "head"),), (), *explained(plan.planned, columns()), ()])
-    at_most = "at most " if any(is_while(stage) for stage, _ in job.plans) else ""
-    show_lines([((f"all stages and iterations: {at_most}{format_seconds(job.prediction.seconds)}", "head"),)])
+    for heading, _, made in plans:
+        show_lines([((heading, "head"),), (), *explained(made, columns()), ()])
+    show_lines([((total, "head"),) for total in totals])
 
 
 def _overview(job: Job, form: str, program: str, charted: bool, requested: bool | None) -> None:

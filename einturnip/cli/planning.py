@@ -16,12 +16,14 @@ from einturnip.core.units import format_size, smallest_and_extra
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
+    from einturnip.api.segmented_plan import PlannedSegments
     from einturnip.api.staged_job import StagedJob
     from einturnip.cluster.transport import Cluster
     from einturnip.compiler import Options
     from einturnip.eingraph.types import EinGraph
     from einturnip.lang.program import TypedProgram
     from einturnip.runtime.scheduler.report import RunReport
+    from einturnip.tiling.graph_segments import GraphSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ def planned(arguments: ProgramArguments, missing: Missing, lenient: bool, cluste
 def planned(
     arguments: ProgramArguments, missing: Missing, lenient: bool, cluster: Cluster | None = None, *, stages: bool
 ) -> Job | StagedJob: ...
+@overload
+def planned(
+    arguments: ProgramArguments, missing: Missing, lenient: bool, *, stages: bool, segments: bool
+) -> Job | StagedJob | PlannedSegments: ...
 def planned(
     arguments: ProgramArguments,
     missing: Missing,
@@ -62,12 +68,14 @@ def planned(
     cluster: Cluster | None = None,
     *,
     stages: bool = False,
-) -> Job | StagedJob:
+    segments: bool = False,
+) -> Job | StagedJob | PlannedSegments:
     """Compile, bind and plan a program with the options of a command line.
 
     ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
     missing default files and plans a step of ``run --steps``: the outputs and every changing state. ``cluster``: the
-    one whose workers ``--memory`` bounds. ``stages``: long loops of a run on the host are not unrolled.
+    one whose workers ``--memory`` bounds. ``stages``: long loops of a run on the host are not unrolled. ``segments``:
+    equal layers of a plan for many sites are planned once.
     """
     from einturnip.api.inputs import close_all, open_inputs
     from einturnip.api.jobs import complete, plan_job
@@ -89,10 +97,22 @@ def planned(
 
                 return StagedJob(staged, sources, missing, targets, options)
             graph = bind(program, sources, arguments.dims)
+            if segments and (parts := _equal_layers(graph, options)):
+                from einturnip.api.segmented_plan import plan_segments
+
+                return plan_segments(parts, sources, missing, targets, options)
             return plan_job(graph, complete(graph, sources, missing), targets, options, cluster)
         except BaseException:
             close_all(sources.values())
             raise
+
+
+def _equal_layers(graph: EinGraph, options: Options) -> tuple[GraphSegment, ...] | None:
+    """Return the segments of a program to be planned for many sites, if it has equal layers."""
+    from einturnip.api.segmented_plan import equal_layers
+    from einturnip.devices.choice import choose
+
+    return equal_layers(graph, len(choose(options.device).numbers))
 
 
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:

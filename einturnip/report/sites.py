@@ -71,10 +71,28 @@ def require_work(graph: MemGraph) -> None:
     raise BindError(f"{most}. help: --sites {max(1, graph.devices - len(idle))}")
 
 
+def require_work_of_all(traffic: SiteTraffic) -> None:
+    """Refuse plans of several segments in all of which a site computes nothing.
+
+    Raises:
+        BindError: names the sites.
+    """
+    idle = np.flatnonzero(traffic.kernel_seconds == 0).tolist()
+    if idle:
+        n = len(traffic.between)
+        found = f"{len(idle)} of {n} sites (such as cpu:{idle[0]}) compute nothing"
+        raise BindError(f"{found}. help: --sites {max(1, n - len(idle))}")
+
+
 def sites_text(graph: MemGraph, rates: Sequence[float] = ()) -> str:
     """One sentence: totals, and the range over the sites. ``rates``: of the sites; () if they are equal."""
     traffic = site_traffic(graph)
-    total = f"{format_size(int(traffic.between.sum()))} between {graph.devices} sites"
+    return traffic_text(traffic, _beyond_bound(graph, traffic, rates))
+
+
+def traffic_text(traffic: SiteTraffic, more: str = "") -> str:
+    """One sentence: totals, and the range over the sites. ``more`` follows the bytes between them."""
+    total = f"{format_size(int(traffic.between.sum()))} between {len(traffic.between)} sites"
     busiest = ""
     if traffic.between.any():
         a, b = np.unravel_index(int(traffic.between.argmax()), traffic.between.shape)
@@ -82,9 +100,8 @@ def sites_text(graph: MemGraph, rates: Sequence[float] = ()) -> str:
     arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
     times = (traffic.kernel_seconds, traffic.receive_seconds)
     kernels, receiving = (" to ".join([format_seconds(float(x)) for x in (t.min(), t.max())]) for t in times)
-    total += busiest + _beyond_bound(graph, traffic, rates)
     return (
-        f"{total}; with first reads each receives {' to '.join(arriving)}; "
+        f"{total}{busiest}{more}; with first reads each receives {' to '.join(arriving)}; "
         f"each computes {kernels} on one worker and receives for {receiving}"
     )
 
@@ -112,6 +129,15 @@ def sites_json(graph: MemGraph, rates: Sequence[float] = ()) -> dict[str, Any]:
     ``site_lower_bound_bytes``, the bound for sites that compute in proportion to their rates.
     """
     traffic, program = site_traffic(graph), graph.taskgraph.decomposition.graph
+    return traffic_json(traffic) | {
+        "eindecomp_bytes": _counted_nbytes(program, graph.devices, rates),
+        "exchanged_bytes": _exchanged(graph, traffic),
+        "site_lower_bound_bytes": lower_bound_nbytes(program, graph.devices, rates),
+    }
+
+
+def traffic_json(traffic: SiteTraffic) -> dict[str, Any]:
+    """The fields ``sites`` and ``site_links``: what each site, and each pair of sites, sends and receives."""
     pairs = np.argwhere(traffic.between).tolist()
     return {
         "sites": [
@@ -123,12 +149,9 @@ def sites_json(graph: MemGraph, rates: Sequence[float] = ()) -> dict[str, Any]:
                 "kernel_seconds": float(traffic.kernel_seconds[k]),
                 "receive_seconds": float(traffic.receive_seconds[k]),
             }
-            for k in range(graph.devices)
+            for k in range(len(traffic.between))
         ],
         "site_links": {f"cpu:{a}->cpu:{b}": int(traffic.between[a, b]) for a, b in pairs},
-        "eindecomp_bytes": _counted_nbytes(program, graph.devices, rates),
-        "exchanged_bytes": _exchanged(graph, traffic),
-        "site_lower_bound_bytes": lower_bound_nbytes(program, graph.devices, rates),
     }
 
 

@@ -349,6 +349,11 @@ MAX_ORDERED_NODES = 1000
 """[nodes] Graphs of more are not tried with orders for unlimited memory. Limit: the search's time."""
 MAX_DEVICES_COMPARED = 16
 """[devices] Plans for more are chosen by formula. Measured: lowering several of 48,000 ops for 64 devices took 30 s."""
+SEGMENTED_CALLS = 20_000
+"""[calls] Equal layers are planned once if EinDecomp makes as many calls, one for each statement and site. Limit: the
+search's time."""
+VALUES_AT_ONCE = 1 << 20
+"""[pairs] Pairs of a stored and a loaded box that are compared at once. Limit: the search's memory."""
 PROGRAM_SHARES = (0.5, 0.25, 0.75)
 """[share] Parts of the memory that are tried for the first of two programs; more programs have equal parts. Chosen."""
 GOOD_ENOUGH = 1.1
