@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'einturnip' has no attribute {name!r}")
     from importlib import import_module
 
-    from einturnip.core.resident import loading
+    from einturnip.core.process_resources import loading
 
     with loading():
         value = getattr(import_module(home), name)

@@ -1,7 +1,7 @@
 """Entry points from a bound program to a run report: bind, plan, execute.
 
 ``bind`` gives the graph for the sizes of the inputs, ``make_plan`` the plan from the cache or a search, ``execute``
-runs it on the host or on devices. A new plan is proven by ``planner.check``, unless ``Options.check`` is off.
+runs it on the host or on devices. A new plan is proven by ``planner.prove``, unless ``Options.check`` is off.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.gc_paused import gc_paused
 from einturnip.core.phases import enter
-from einturnip.core.resident import peak_resident_nbytes, reserved
+from einturnip.core.process_resources import gc_paused, peak_resident_nbytes, reserved
 from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
 from einturnip.devices.kind import DeviceChoice
@@ -27,8 +26,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import Loop, TypedProgram
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import planning_within
-from einturnip.planner.planned_program import PlannedProgram, run_lower_bound
-from einturnip.planner.planner import Planner
+from einturnip.planner.planner import PlannedProgram, Planner, run_lower_bound
 from einturnip.planner.predict import slots
 from einturnip.planner.request import Options as Options
 from einturnip.planner.request import request_for

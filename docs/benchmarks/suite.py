@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.core.process_limits import others_seconds, usable_cores
+from einturnip.core.process_resources import others_seconds, usable_cores
 from einturnip.devices.stored import SWITCH
 from suite_programs import POOL, SUITE, Case
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from einturnip.core import resident
+from einturnip.core import process_resources
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.devices.host import arenas_nbytes
 
@@ -107,13 +107,13 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
     """
     began, within, disturbed = _begun, threading.get_ident() in _threads(), bool(_active)
     try:
-        with resident.exclude_foreign_memory(arenas_nbytes, fixed_minimum=disturbed):
+        with process_resources.exclude_foreign_memory(arenas_nbytes, fixed_minimum=disturbed):
             return call()
     except CapacityError:
         if within or not (disturbed or _begun != began):
             raise
     if trial is not None:
-        with resident.constant():
+        with process_resources.constant():
             trial()
     with exclusive_run():
         return call()

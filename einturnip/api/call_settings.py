@@ -13,10 +13,9 @@ from einturnip.api.known_sizes import checked_retries, checked_workers
 from einturnip.api.result_memory import release
 from einturnip.compiler import Options, reading_within
 from einturnip.core.errors import BindError
-from einturnip.core.resident import callers_nbytes
+from einturnip.core.process_resources import callers_nbytes
 from einturnip.core.units import parse_size, parse_sizes, smallest_and_extra
-from einturnip.cost.link import parse_link
-from einturnip.cost.site_rates import parse_rates
+from einturnip.cost.site_rates import parse_link, parse_rates
 from einturnip.devices.choice import is_on_host
 from einturnip.storage.types import Array
 

@@ -11,7 +11,7 @@ from einturnip.core.errors import StoreError
 from einturnip.eingraph.printer import show
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.emit import Files, IRLevel, emit_text
 
 _plans = itertools.count()

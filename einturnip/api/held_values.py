@@ -9,13 +9,12 @@ from types import MappingProxyType
 
 from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import CapacityError
-from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import reserved, resident_nbytes
+from einturnip.core.process_resources import available_memory, reserved, resident_nbytes
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
 from einturnip.memgraph.in_place_states import write_in_place
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.storage.arrays import ArraySink
 from einturnip.storage.outputs.state_storage import StateStorage
 from einturnip.storage.types import Sink, Source

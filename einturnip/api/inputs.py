@@ -17,9 +17,9 @@ from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError, StoreError
 from einturnip.lang.program import FileRef, InputDef, TypedProgram
 from einturnip.lang.source_text import program_name, program_text, universal
+from einturnip.storage.location import is_url
 from einturnip.storage.open import open_source
 from einturnip.storage.types import Array, Source, expanded_to
-from einturnip.storage.url import is_url
 
 
 def compile_path(path: Path) -> TypedProgram:

@@ -20,7 +20,7 @@ from einturnip.compiler import Options, execute, make_plan, plan_passes
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, output_tier
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.emit import FileTier
 from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource

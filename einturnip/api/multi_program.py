@@ -9,13 +9,12 @@ from pathlib import Path
 from einturnip.api.jobs import Job, tiers
 from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import BindError, DeviceError
-from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import reserved, resident_nbytes
+from einturnip.core.process_resources import available_memory, reserved, resident_nbytes
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.planner.budget import Budget, PlanningMemory
 from einturnip.planner.multi_program import plan_together
-from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
+from einturnip.planner.planner import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict
 from einturnip.runtime.host.compilation import has_room
 from einturnip.runtime.scheduler.policies import policy

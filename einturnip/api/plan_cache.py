@@ -14,11 +14,11 @@ import numpy as np
 from einturnip.api.jobs import Job
 from einturnip.api.prepared_plan import PreparedPlan
 from einturnip.api.stage_plans import StagePlans
-from einturnip.core.process_limits import available_memory
+from einturnip.core.process_resources import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import rounded
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource

@@ -17,7 +17,7 @@ from einturnip.storage.types import Array
 from einturnip.tuning.memory import CALL_IN_PLACE_NBYTES
 
 if TYPE_CHECKING:
-    from einturnip.planner.planned_program import PlannedProgram
+    from einturnip.planner.planner import PlannedProgram
 
 
 class PreparedPlan:

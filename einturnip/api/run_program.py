@@ -17,7 +17,7 @@ from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
 from einturnip.api.staged_job import StagedJob
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySource, array_sink, require_apart
 from einturnip.storage.file_versions import require_unchanged_inputs

@@ -30,7 +30,7 @@ from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
 from einturnip.compiler import Options, bind, bind_stages, reading_within
 from einturnip.core.errors import BindError, RunError
-from einturnip.core.resident import callers_nbytes
+from einturnip.core.process_resources import callers_nbytes
 from einturnip.eingraph.build.stage_types import StagedProgram
 from einturnip.eingraph.types import InputNode, Node
 from einturnip.lang.program import InputDef, TypedProgram

@@ -17,11 +17,11 @@ from einturnip.api.stage_progress import has_bound, heading, iteration_count
 from einturnip.api.step_plan import StepPlan
 from einturnip.compiler import Options
 from einturnip.core.errors import CapacityError
-from einturnip.core.resident import reserved
+from einturnip.core.process_resources import reserved
 from einturnip.eingraph.build.stage_types import Stage, StagedProgram
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.feasible import require_iterations_in_time
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import Prediction, joined_prediction
 from einturnip.storage.arrays import ArraySource, array_source
 from einturnip.storage.outputs.state_storage import StateStorage

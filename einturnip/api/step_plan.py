@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from einturnip.compiler import Options, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
 from einturnip.runtime.host.driver_choice import produced_nbytes, step_driver

@@ -101,7 +101,7 @@ def unsteady(found: Sequence[Machine]) -> dict[str, float]:
 
 def _measured(folder: Path, times: int, found: list[CalibrationRound]) -> Iterator[str]:
     """Measure one round and append it to ``found``; ``times`` scales its duration."""
-    from einturnip.core.process_limits import others_seconds, usable_cores
+    from einturnip.core.process_resources import others_seconds, usable_cores
     from einturnip.devices.calibrate import contention, fault_seconds, memory_rate, point_rates, product_table
     from einturnip.devices.calibrate_files import file_rates
     from einturnip.devices.calibrate_kernels import keyed_rates, python_times

@@ -1,6 +1,6 @@
 """Entry point of the command line: signals end the process without a traceback, also during imports."""
 
-from einturnip.cli.signals import leave, take_signals
+from einturnip.cli.process import leave, take_signals
 
 
 def main() -> None:
@@ -8,7 +8,7 @@ def main() -> None:
     take_signals(leave)
     import signal
 
-    from einturnip.cli.streams import prepare
+    from einturnip.cli.process import prepare
 
     prepare()
     try:

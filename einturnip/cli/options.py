@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from einturnip.core.errors import BindError
-from einturnip.core.planning_limit import planning_limit, require_room
+from einturnip.core.program_limits import planning_limit, require_room
 from einturnip.core.units import parse_size, parse_sizes
 
 if TYPE_CHECKING:
-    from einturnip.cost.link import MachineLink
+    from einturnip.cost.site_rates import MachineLink
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ class LinkRates(click.ParamType["MachineLink"]):
     name = "RATE,LATENCY"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MachineLink:
-        from einturnip.cost.link import parse_link
+        from einturnip.cost.site_rates import parse_link
 
         try:
             return parse_link(value)
@@ -226,6 +226,17 @@ cluster = _all(
         default=0,
         metavar="N",
         help="With --at: run up to N times again, on the workers that are left, after one was lost. [0]",
+    ),
+)
+schedule = _all(
+    click.option(
+        "--record", type=click.Path(path_type=Path), metavar="FILE", help="Write the schedule of the run, for --replay."
+    ),
+    click.option(
+        "--replay",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Repeat the schedule of a recorded run exactly.",
     ),
 )
 trace = click.option(

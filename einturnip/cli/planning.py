@@ -11,7 +11,7 @@ import click
 
 from einturnip.core import phases
 from einturnip.core.errors import BindError, RunError
-from einturnip.core.resident import peak_resident_nbytes
+from einturnip.core.process_resources import peak_resident_nbytes
 from einturnip.core.units import format_size, smallest_and_extra
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""The options ``--record`` and ``--replay`` of ``einturnip run``."""
+"""``--record`` and ``--replay`` of ``einturnip run``, and checks of the files of all its reports."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,31 +16,13 @@ if TYPE_CHECKING:
     from einturnip.api.staged_job import StagedJob
     from einturnip.runtime.scheduler.report import RunReport
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def options(function: F) -> F:
-    """Add both options to a command; ``replayed`` and ``record`` implement them."""
-    replay = click.option(
-        "--replay",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Repeat the schedule of a recorded run exactly.",
-    )
-    record = click.option(
-        "--record", type=click.Path(path_type=Path), metavar="FILE", help="Write the schedule of the run, for --replay."
-    )
-    return record(replay(function))
-
-
-def replayed(budget: dict[str, Any], replay: Path | None) -> dict[str, Any]:
+def replayed(budget: dict[str, Any], replay: Path) -> dict[str, Any]:
     """Merge the options of a run with those of the recorded run that it repeats.
 
     Raises:
         UsageError: the options contradict the recording.
     """
-    if replay is None:
-        return budget
     from einturnip.report.recording import read
 
     if budget["arena"] is not None:
@@ -51,15 +33,14 @@ def replayed(budget: dict[str, Any], replay: Path | None) -> dict[str, Any]:
     return budget | recorded | {"replayed": replayed}
 
 
-def record(file: Path | None, job: Job, report: RunReport, program: str) -> None:
-    """Write a run's schedule, if ``file`` is given."""
-    if file is not None:
-        from einturnip.report.recording import write
+def record(file: Path, job: Job, report: RunReport, program: str) -> None:
+    """Write a run's schedule."""
+    from einturnip.report.recording import write
 
-        write(file, job.planned, report, job.options, program)
+    write(file, job.planned, report, job.options, program)
 
 
-def require_places(files: Mapping[str, Path | None]) -> None:
+def require_places(files: Mapping[str, Path]) -> None:
     """Check before the run that the files of options such as ``--trace`` can be written.
 
     Raises:
@@ -67,8 +48,6 @@ def require_places(files: Mapping[str, Path | None]) -> None:
     """
     taken = dict[str, str]()
     for option, file in files.items():
-        if file is None:
-            continue
         if not file.parent.is_dir():
             raise BindError(f"{file}: there is no directory {file.parent}; create it first")
         if file.is_dir():

@@ -13,8 +13,8 @@ import click
 
 from einturnip.cli import options, recording
 from einturnip.cli.outputs import output_lines
+from einturnip.cli.process import outlive_reader
 from einturnip.cli.stopping import on_signals
-from einturnip.cli.streams import outlive_reader
 from einturnip.core.errors import BindError
 from einturnip.lang.source_text import program_name
 from einturnip.report.progress import shown
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @options.budget
 @options.cluster
 @options.trace
-@recording.options
+@options.schedule
 @click.option(
     "--random",
     "seed",
@@ -86,7 +86,8 @@ def command(
     from einturnip.report.summary import summarise, warning_lines
 
     outlive_reader()
-    report_files = {"--report": report_file, "--trace": trace, "--record": record}
+    stated = {"--report": report_file, "--trace": trace, "--record": record}
+    report_files = {option: file for option, file in stated.items() if file is not None}
     budget["retries"] = _checked_retries(at, retries)
     if at is not None:
         lacking: dict[str, dict[str, object]] = {
@@ -95,7 +96,8 @@ def command(
         }
         if _serves_another(at, len(programs), budget["device"], lacking):
             return
-    recording.require_places(report_files)
+    if report_files:
+        recording.require_places(report_files)
     if len(programs) > 1:
         from einturnip.cli.multi_program import ProgramOutcome, run_together
 
@@ -117,7 +119,8 @@ def command(
         arguments = ProgramArguments(program, inputs, dims, outputs, budget)
         return run_steps(arguments, _source_of_missing(seed), step_options, quiet, cluster_of(at, insecure))
     limit = MemoryLimit()
-    arguments = ProgramArguments(program, inputs, dims, outputs, recording.replayed(budget, replay))
+    budget = budget if replay is None else recording.replayed(budget, replay)
+    arguments = ProgramArguments(program, inputs, dims, outputs, budget)
     with on_signals() as stop, shown(quiet) as show, cluster_of(at, insecure) as cluster:
         began = time.monotonic()
         unrolls = record is not None or replay is not None
@@ -127,22 +130,14 @@ def command(
         planning = time.monotonic() - began
         stop.running = True
         try:
-            recording.require_free(report_files, [program], job)
+            if report_files:
+                recording.require_free(report_files, [program], job)
             report, sinks = job.run(show, stop.event)
         finally:
             job.close()
         stop.running = False
     report = report if at is not None else limit.checked(report)
-    if unrolls:
-        from einturnip.api.jobs import Job
-
-        assert isinstance(job, Job)
-        recording.record(record, job, report, program_name(program))
-    _write_trace(trace, job, report, program_name(program))
-    if report_file is not None:
-        head = {"program": program_name(program), "planning_seconds": planning}
-        content = head | job.analysis(report).to_json()
-        report_file.write_text(json.dumps(content, indent=2) + "\n")
+    _write_reports(job, report, program_name(program), report_files, planning)
     for line in warning_lines(report):
         click.echo(line, err=True)
     if not quiet:
@@ -157,12 +152,23 @@ def command(
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 
-def _write_trace(trace: Path | None, job: Job | StagedJob, report: RunReport, program: str) -> None:
-    """Write when each op ran, if ``trace`` is given."""
-    if trace is not None:
+def _write_reports(
+    job: Job | StagedJob, report: RunReport, program: str, files: Mapping[str, Path], planning: float
+) -> None:
+    """Write the files of the options that the user gave."""
+    if "--record" in files:
+        from einturnip.api.jobs import Job
+
+        assert isinstance(job, Job)
+        recording.record(files["--record"], job, report, program)
+    if "--trace" in files:
         from einturnip.report.trace import write
 
-        write(trace, job.traced_runs(report), report.wall_seconds, program)
+        write(files["--trace"], job.traced_runs(report), report.wall_seconds, program)
+    if "--report" in files:
+        head = {"program": program, "planning_seconds": planning}
+        content = head | job.analysis(report).to_json()
+        files["--report"].write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _checked_retries(at: str | None, retries: int) -> int:

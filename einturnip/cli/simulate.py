@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from einturnip.planner.planned_program import PlannedProgram
+    from einturnip.planner.planner import PlannedProgram
     from einturnip.runtime.simulate.simulator import Simulation
 
 

@@ -81,7 +81,7 @@ def _with_memory(options: Any) -> Any:
     """Add the default bound on the process's memory."""
     from dataclasses import replace
 
-    from einturnip.core.process_limits import available_memory
+    from einturnip.core.process_resources import available_memory
 
     if options.memory is None and options.arena is None:
         return replace(options, memory=available_memory() // 2)

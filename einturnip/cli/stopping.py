@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from einturnip.cli.signals import leave
+from einturnip.cli.process import leave
 
 _received: int | None = None
 

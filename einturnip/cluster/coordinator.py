@@ -15,7 +15,7 @@ from einturnip.cluster.transport import Cluster
 from einturnip.compiler import compile_kernels
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import EinGraph
-from einturnip.planner.planned_program import run_lower_bound
+from einturnip.planner.planner import run_lower_bound
 from einturnip.planner.request import Options
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.file_versions import require_unchanged_inputs

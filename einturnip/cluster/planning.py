@@ -13,18 +13,16 @@ from einturnip.cluster.chunks import extra_nbytes
 from einturnip.cluster.tensors import CoordinatorTensor, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import BindError, CapacityError
-from einturnip.core.resident import resident_nbytes, trim_heap
+from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
-from einturnip.devices.cpu import CpuKind
-from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.devices.kind import CpuKind, DeviceChoice, DeviceKind
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.arena import largest_working_set
 from einturnip.memgraph.types import FILES, Lane
 from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
 from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
-from einturnip.planner.planned_program import PlannedProgram
-from einturnip.planner.planner import Planner
+from einturnip.planner.planner import PlannedProgram, Planner
 from einturnip.planner.predict import slots
 from einturnip.planner.request import Options, output_chunks, request_for
 from einturnip.runtime.scheduler.policies import policy

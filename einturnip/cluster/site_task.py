@@ -25,8 +25,7 @@ from einturnip.cluster.tensors import (
 from einturnip.cluster.transport import SiteEnd, SiteWire
 from einturnip.cluster.workers import versions
 from einturnip.core.errors import CapacityError, EinturnipError, Interrupted, StoreError
-from einturnip.core.process_limits import available_memory
-from einturnip.core.resident import peak_resident_nbytes, resident_nbytes, trim_heap
+from einturnip.core.process_resources import available_memory, peak_resident_nbytes, resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.devices.host import blas_threads
 from einturnip.devices.stored import machine_here

@@ -18,11 +18,11 @@ from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.formats.remote_files import remote_version
 from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
+from einturnip.storage.location import is_url
 from einturnip.storage.open import open_source
 from einturnip.storage.shared_outputs import attach, share
 from einturnip.storage.slice import SliceSource
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
-from einturnip.storage.url import is_url
 
 Place = tuple[Any, ...]
 """Where a worker finds a tensor: plain values, the first of which names the kind."""

@@ -11,8 +11,7 @@ from typing import Any
 from einturnip.core.errors import BindError
 from einturnip.core.package_data import folder
 from einturnip.core.regular_files import read_regular
-from einturnip.cost.link import MachineLink
-from einturnip.cost.site_rates import parse_rates, relative
+from einturnip.cost.site_rates import MachineLink, parse_rates, relative
 
 MEMORIES = ("device", "host", "disk")
 PEER_LINK = "device->device"

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
-from einturnip.cost.link import MachineLink
 from einturnip.cost.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS, TURNS
+from einturnip.cost.site_rates import MachineLink
 from einturnip.ir.functions import PRICED_AS
 
 Table = tuple[tuple[str, float], ...]

@@ -1,11 +1,20 @@
-"""Rates of the kernels of sites that are unlike each other."""
+"""Rates of sites: of their kernels, if they differ, and of the links between their memories."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from einturnip.core.errors import BindError
+from einturnip.core.units import parse_size
+
+_LINK = re.compile(
+    r"\s*(?P<rate>[\d.]+\s*[A-Za-z]+)/s\s*,\s*(?P<latency>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>ns|us|µs|ms|s)\s*"
+)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_BITS = re.compile(r"(?P<size>[\d.]+\s*[kKMGT]?)bit")
 
 
 def parse_rates(text: str | Sequence[float]) -> tuple[float, ...]:
@@ -26,3 +35,32 @@ def parse_rates(text: str | Sequence[float]) -> tuple[float, ...]:
 def relative(rates: Sequence[float]) -> tuple[float, ...]:
     """Return rates relative to the fastest; () if all are equal."""
     return tuple(rate / max(rates) for rate in rates) if len(set(rates)) > 1 else ()
+
+
+class MachineLink(NamedTuple):
+    """One direction between two memories. Units: bytes per second, seconds per transfer."""
+
+    bandwidth: float
+    latency: float
+
+    def __str__(self) -> str:
+        """Return the text that ``parse_link`` reads."""
+        return f"{self.bandwidth / 1e9:.9g}GB/s,{self.latency * 1e6:.9g}us"
+
+    def seconds(self, nbytes: float) -> float:
+        """Return the seconds of a transfer."""
+        return self.latency + nbytes / self.bandwidth
+
+
+def parse_link(text: str) -> MachineLink:
+    """Convert a rate and a latency, such as ``1.25GB/s,50us`` or ``10Gbit/s,50us``.
+
+    Raises:
+        BindError: it is not of this form.
+    """
+    parts = _LINK.fullmatch(text)
+    if parts is None:
+        raise BindError(f"'{text}' is not a link. help: write its rate and its latency, such as 1.25GB/s,50us")
+    bits = _BITS.fullmatch(parts["rate"])
+    rate = parse_size(parts["rate"]) if bits is None else parse_size(f"{bits['size']}B") / 8
+    return MachineLink(float(rate), float(parts["latency"]) * _UNITS[parts["unit"]])

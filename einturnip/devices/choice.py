@@ -1,15 +1,26 @@
-"""The option ``--device``: parses its value, chooses the devices, and divides their memory."""
+"""The option ``--device``, and the table of the kinds of devices.
+
+An installed package adds a kind with an entry point of the group ``einturnip.devices``, whose name is the kind's and
+whose value is a ``DeviceKind`` object.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
-from einturnip.core.errors import BindError
-from einturnip.devices import registry
-from einturnip.devices.cpu import CPU
-from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.core import entry_points
+from einturnip.core.errors import BindError, DeviceError
+from einturnip.devices.kind import CPU, DeviceChoice, DeviceKind
+
+GROUP = "einturnip.devices"
+AUTOMATIC = ("cuda",)
+"""Kinds that ``--device auto`` looks for, in this order, before it takes the CPU."""
+
+# name: (module under devices, its DeviceKind object)
+_BUILT_IN = {"cpu": ("kind", "CPU"), "cuda": ("cuda.kind", "CUDA"), "sim": ("simulated", "SIM")}
 
 MAX_SITES = 1024
 
@@ -39,8 +50,8 @@ def choose(word: str) -> DeviceChoice:
         kind, numbers, option = _parse(word)
         return kind.choose(numbers, option, word)
     reasons = []
-    for name in registry.AUTOMATIC:
-        offered = registry.kind_of(name).automatic()
+    for name in AUTOMATIC:
+        offered = kind_of(name).automatic()
         if isinstance(offered, DeviceChoice):
             return offered
         reasons.append(offered)
@@ -76,9 +87,9 @@ def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
         BindError, DeviceError: as ``check``.
     """
     parts = _VALUE.fullmatch(word)
-    kind = None if parts is None else registry.find(parts["kind"])
+    kind = None if parts is None else find(parts["kind"])
     several = _SEVERAL.fullmatch(word)
-    if several and (parts is None or parts["option"] in registry.names()):
+    if several and (parts is None or parts["option"] in names()):
         raise BindError(
             f"--device {word}: the devices of a run are of one kind, and their numbers follow it once. help: "
             f"{several['kind']}:0,1 for two devices"
@@ -95,7 +106,7 @@ def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
 
 
 def _examples() -> str:
-    return f"auto, {', '.join(registry.names())}, or with numbers or an option, as in cuda:1, cuda:0,1 and cuda:1+tf32"
+    return f"auto, {', '.join(names())}, or with numbers or an option, as in cuda:1, cuda:0,1 and cuda:1+tf32"
 
 
 def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple[DeviceChoice, int]:
@@ -111,3 +122,35 @@ def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple
     assert budget is not None
     library = chosen.kind.library_nbytes(budget)
     return replace(chosen, library=library), budget - library if arena is None else budget
+
+
+@cache
+def find(name: str) -> DeviceKind | None:
+    """The kind of device with this name; None if there is none.
+
+    Raises:
+        DeviceError: an installed package registers the kind, but its module fails.
+    """
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name]
+        found: DeviceKind = getattr(import_module(f"einturnip.devices.{module}"), attribute)
+        return found
+    registered: DeviceKind | None = entry_points.load(GROUP, name, f"devices '{name}'", DeviceError)
+    return registered
+
+
+def kind_of(device: str) -> DeviceKind:
+    """The kind of a device by its name in reports, as in ``cuda:0``."""
+    found = find(device.partition(":")[0])
+    assert found is not None, device
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """The names of all kinds, those of einturnip first."""
+    return (*_BUILT_IN, *(name for name in entry_points.names(GROUP) if name not in _BUILT_IN))
+
+
+def is_name(word: str) -> bool:
+    """True if a kind has this name. No module is loaded."""
+    return word in _BUILT_IN or word in entry_points.names(GROUP)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import threadpoolctl
 
-from einturnip.core.process_limits import available_memory, total_memory, usable_cores
+from einturnip.core.process_resources import available_memory, total_memory, usable_cores
 from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
 from einturnip.kernels.blas.cblas import cblas_name
 

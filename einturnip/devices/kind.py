@@ -1,4 +1,4 @@
-"""DeviceKind: the interface of a kind of device. DeviceChoice: the devices of a run."""
+"""DeviceKind: the interface of a kind of device, and the CPU's. DeviceChoice: the devices of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from einturnip.core.process_limits import available_memory
+from einturnip.core.process_resources import available_memory
 from einturnip.kernels.select import Mode, planned_workspace_nbytes
 
 if TYPE_CHECKING:
@@ -129,3 +129,19 @@ class DeviceChoice:
         if self.further:
             links["across"] = f"{name}->{name}"
         return {link: moved.get(direction, 0) for direction, link in links.items()}
+
+
+class CpuKind(DeviceKind):
+    """The CPU: the threads of the process run the plan in its memory."""
+
+    name = "cpu"
+    max_devices = 0
+    on_host = True
+
+    def machine(self, host: Machine, chosen: DeviceChoice) -> Machine:
+        """See DeviceKind."""
+        return host
+
+
+CPU = CpuKind()
+ON_CPU = DeviceChoice(CPU)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.caches import CALIBRATION, ForeignEntry, cache_folder
-from einturnip.core.process_limits import total_memory, usable_cores
+from einturnip.core.process_resources import total_memory, usable_cores
 from einturnip.cost.machine import Machine
 
 SCHEMA = "einturnip.machine/2"

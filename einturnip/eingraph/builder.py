@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.eingraph.indices import normal, number
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Hints, Node
 from einturnip.ir.aggregations import Aggregation

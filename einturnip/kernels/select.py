@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region

@@ -8,8 +8,7 @@ from unicodedata import normalize
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
-from einturnip.core.planning_limit import checkpoint
-from einturnip.core.program_limits import MAX_TOKENS
+from einturnip.core.program_limits import MAX_TOKENS, checkpoint
 from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang.keywords import KEYWORDS
 

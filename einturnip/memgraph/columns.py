@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from einturnip.core.distinct import sorted_distinct
 from einturnip.core.errors import TooLarge
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.tuning.memory import (
     MAX_EXACTLY_REDUCED,
     MAX_IMPLIED_DISTANCE,

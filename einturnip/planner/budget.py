@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from einturnip.core.planning_limit import planning_limit
-from einturnip.core.resident import resident_nbytes, trim_heap
+from einturnip.core.process_resources import resident_nbytes, trim_heap
+from einturnip.core.program_limits import planning_limit
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.types import MemGraph

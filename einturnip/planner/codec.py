@@ -17,7 +17,7 @@ import numpy as np
 from einturnip import caches
 from einturnip.caches import DamagedEntry
 from einturnip.core.errors import NeedsMore
-from einturnip.core.planning_limit import checkpoint, require_free
+from einturnip.core.program_limits import checkpoint, require_free
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, TensorPiece
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import DTYPES, DType
@@ -180,6 +180,3 @@ def _value(encoded: Any, objects: list[Any], arrays: list[Any]) -> Any:
         case "d":
             return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in data}
     raise DamagedEntry(f"unknown tag {tag!r}")
-
-
-PLAN = PlanCodec(EXPRESSIONS + GRAPHS)

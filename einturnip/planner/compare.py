@@ -18,12 +18,14 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.candidates import TilingCandidates
 from einturnip.planner.predict import (
     SEARCHED_BY,
+    byte_cost_seconds,
+    comparison_budget,
+    min_task_seconds,
     predicted_seconds,
     ranking_key,
     touched_nbytes,
     with_numpy_kernels,
 )
-from einturnip.planner.ranking import byte_cost_seconds, comparison_budget, min_task_seconds
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.search import Tiling

@@ -11,10 +11,10 @@ from collections import Counter
 from decimal import Decimal
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.process_limits import total_memory
+from einturnip.core.process_resources import total_memory
 from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
-from einturnip.devices.registry import kind_of
+from einturnip.devices.choice import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
 from einturnip.planner.predict import min_seconds
 from einturnip.planner.request import Options

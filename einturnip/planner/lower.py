@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from einturnip.core.errors import CapacityError, TooLarge
-from einturnip.core.resident import resident_nbytes, trim_heap
+from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
@@ -113,6 +113,8 @@ class PlanLowering:
 
     def with_recompute(self, made: MemGraph) -> MemGraph:
         """Return the plan, or one in the same bytes that recomputes values instead of spilling them."""
+        if not made.spill_nbytes:
+            return made
         available = self.capacity_of(made)
         found = recompute_while_better(made, self.machine, lambda tasks: self._built_with_repeats(tasks, available))
         self._capacities[id(found)] = available

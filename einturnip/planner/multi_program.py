@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.process_resources import resident_nbytes
 from einturnip.core.units import PAGE_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import build as build_memgraph
@@ -16,8 +16,7 @@ from einturnip.memgraph.multi_arena import ArenaParts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import PlanningMemory, size_of
 from einturnip.planner.io_lower_bound import TrafficBound
-from einturnip.planner.predict import predicted_seconds, processor_seconds, slots
-from einturnip.planner.ranking import predicted_cost
+from einturnip.planner.predict import predicted_cost, predicted_seconds, processor_seconds, slots
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
 from einturnip.taskgraph.types import TaskGraph

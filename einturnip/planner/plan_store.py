@@ -22,7 +22,7 @@ from einturnip.core.units import UNLIMITED_NBYTES
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.codec import PLAN, NotEncodable
+from einturnip.planner.codec import EXPRESSIONS, GRAPHS, NotEncodable, PlanCodec
 from einturnip.planner.predict import ranking_key
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.tuning.memory import STORED_NOISE_NBYTES
@@ -32,6 +32,7 @@ SWITCH = PLANS.switch
 """Environment variable: ``off`` disables the cache; a path replaces its folder."""
 
 FORMAT, SUFFIX = 2, ".plan"
+PLAN = PlanCodec(EXPRESSIONS + GRAPHS)
 # Subpackages that a plan depends on.
 _PACKAGES = (
     "core", "cost", "devices", "eingraph", "ir", "kernels", "memgraph", "planner", "runtime", "taskgraph", "tiling",
@@ -78,44 +79,44 @@ class StoredPlan:
         return self.memgraph.taskgraph.decomposition.graph
 
 
-def plan_folder(graph: EinGraph, machine: Machine, *depends_on: object) -> PlanFolder | None:
-    """Return the folder of plans with the same key; None if there is no cache or no key.
+def plan_folder(graph: EinGraph, machine: Machine, budget: PlanningBudget, *depends_on: object) -> PlanFolder | None:
+    """Return the folder of plans with the same key; None if the graph has no key.
 
     ``depends_on``: plain values that a plan depends on, in addition to graph, machine and einturnip itself.
     """
-    if PLANS.path() is None:
-        return None
     try:
         version = source_version(_PACKAGES), np.__version__
         key = hashlib.sha256(
-            repr((FORMAT, version, machine.fingerprint, PLAN.digest(graph), depends_on)).encode()
+            repr((FORMAT, version, machine.fingerprint, PLAN.digest(graph), budget.stated, depends_on)).encode()
         ).hexdigest()[:40]
     except (NotEncodable, RecursionError):
         return None
-    return PlanFolder(key)
+    return PlanFolder(key, budget)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFolder:
-    """The plans of one key, for all budgets."""
+    """The plans of one key, for all budgets. ``budget``: the one to plan for."""
 
     key: str
+    budget: PlanningBudget
 
-    def find(self, budget: PlanningBudget) -> StoredPlan | None:
+    def find(self) -> StoredPlan | None:
         """Return a plan that serves this budget, the one for the largest budget; None if there is none."""
         for name in sorted(self._names(), reverse=True):
-            if budget.is_served_by(name.min_nbytes, name.max_nbytes):
+            if self.budget.is_served_by(name.min_nbytes, name.max_nbytes):
                 found = self._read(name)
                 if found is not None:
                     return found
         return None
 
-    def better(self, made: StoredPlan, budget: PlanningBudget) -> StoredPlan | None:
+    def better(self, made: StoredPlan) -> StoredPlan | None:
         """Return a cached plan for less memory that is predicted to be faster than ``made``, if there is one.
 
         Or equally fast, with fewer bytes moved. So a larger budget never has a longer predicted time than a smaller
         one, once both plans are cached.
         """
+        budget = self.budget
         fitting = (name for name in self._names() if name.min_nbytes <= budget.nbytes)
         for name in sorted(fitting, key=_PlanFileName.rank):
             if name.rank() >= _rank(made.prediction):
@@ -126,7 +127,7 @@ class PlanFolder:
                 return replace(found, arena=budget.nbytes - other)
         return None
 
-    def store(self, plan: StoredPlan, budget: PlanningBudget, seconds: float) -> None:
+    def store(self, plan: StoredPlan, seconds: float) -> None:
         """Store a plan that took ``seconds`` to make, if reading it is faster; failures are ignored."""
         if seconds < WORTH_STORING * OPEN_SECONDS:
             return
@@ -136,7 +137,7 @@ class PlanFolder:
             return
         if seconds < WORTH_STORING * (OPEN_SECONDS + sum(map(len, pieces)) / PLAN_BANDWIDTH):
             return
-        name = _PlanFileName(*budget.served_range(plan), *_measures(plan.prediction))
+        name = _PlanFileName(*self.budget.served_range(plan), *_measures(plan.prediction))
         with contextlib.suppress(OSError):
             PLANS.write({self._entry(name): pieces})
             for other in self._names():  # remove plans for more memory that are worse

@@ -1,4 +1,4 @@
-"""Plans a program: ``Planner.passes`` lists the passes from a request to a proven plan.
+"""Plans a program: ``Planner.passes`` lists the passes from a request to a proven ``PlannedProgram``.
 
 Each pass takes one immutable value and returns one. Modules of the search are imported when it begins, so that runs of
 cached plans do not load them.
@@ -8,22 +8,81 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from einturnip.caches import PLANS
 from einturnip.core.phases import enter
-from einturnip.core.planning_limit import require_free
-from einturnip.core.resident import resident_nbytes, trim_heap
-from einturnip.planner import plan_store
+from einturnip.core.process_resources import resident_nbytes, trim_heap
+from einturnip.core.program_limits import require_free
+from einturnip.cost.machine import Machine
+from einturnip.devices.kind import ON_CPU, DeviceChoice
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import Budget, fits
-from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
+from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
 from einturnip.planner.request import PlanRequest, file_layouts
 from einturnip.runtime.host.compilation import require_room
 from einturnip.runtime.scheduler.policies import policy
+from einturnip.runtime.scheduler.report import Prediction
 from einturnip.runtime.stream.run import pinned_limit, with_host_tier
+from einturnip.storage.types import Sink, Source, transfer_itemsize
+from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.types import Decomposition
 from einturnip.tuning.memory import LARGE_PLAN, SEARCH_MODULES_NBYTES
 from einturnip.tuning.search import MAX_RUN_SECONDS
+
+if TYPE_CHECKING:
+    from einturnip.planner.plan_store import PlanFolder, StoredPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProgram:
+    """A plan with its budget, its predictions, and the files or arrays that it reads and writes.
+
+    ``capacity``: arena bytes that it was placed in. ``limit``: maximum bytes of an intermediate of products, if any.
+    """
+
+    graph: EinGraph
+    memgraph: MemGraph
+    prediction: Prediction
+    budget: Budget
+    machine: Machine
+    sources: Mapping[str, Source]
+    targets: Mapping[str, str]
+    device: DeviceChoice = ON_CPU
+    staging: tuple[int, int] = (0, 0)
+    capacity: int = 0
+    limit: int | None = None
+
+    @property
+    def taskgraph(self) -> TaskGraph:
+        """The tile tasks."""
+        return self.memgraph.taskgraph
+
+    @property
+    def decomposition(self) -> Decomposition:
+        """The tiling of each einsum."""
+        return self.taskgraph.decomposition
+
+
+def with_lower_bound(made: PlannedProgram) -> PlannedProgram:
+    """Return the plan with the I/O lower bound for its arena, every tensor stored as it is in memory."""
+    bound = io_lower_bound(made.graph, made.budget.arenas_nbytes(made.memgraph.devices))
+    return replace(made, prediction=replace(made.prediction, link_bytes_lower_bound=bound))
+
+
+def run_lower_bound(
+    planned: PlannedProgram, sources: Mapping[str, Source], sinks: Mapping[str, Sink]
+) -> dict[str, int]:
+    """Return the I/O lower bound of a run with these sources and sinks, which may move fewer bytes."""
+    sizes = {name: transfer_itemsize(source) for name, source in sources.items()}
+    discarded = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
+    if not discarded and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
+        return planned.prediction.link_bytes_lower_bound
+    return io_lower_bound(planned.graph, planned.budget.arenas_nbytes(planned.memgraph.devices), sizes, discarded)
 
 
 class Planner:
@@ -31,12 +90,8 @@ class Planner:
 
     def __init__(self, request: PlanRequest) -> None:
         self._request, self._began = request, time.monotonic()
-        options, resident = request.options, resident_nbytes()
-        self._budget = plan_store.PlanningBudget(
-            (request.memory or 0) - resident if options.arena is None else options.arena, options.arena is not None
-        )
-        single_use = options.replayed is not None or bool(request.finished)
-        self._folder = None if single_use else self._plan_folder()
+        single_use = request.options.replayed is not None or bool(request.finished)
+        self._folder = None if single_use or PLANS.path() is None else self._plan_folder()
 
     def passes(self) -> Iterator[tuple[str, PlannedProgram]]:
         """Yield the plan after each pass, with the name of the pass; then prove the last plan and cache it.
@@ -59,24 +114,26 @@ class Planner:
         yield "bound", planned
         _require_in_time(planned, request)
         if request.options.check and (cached is None or not request.device.kind.on_host):
-            from einturnip.planner.check import check
-
-            check(planned.graph, planned.memgraph)
+            prove(planned.graph, planned.memgraph)
             if self._folder is not None and cached is None:  # only proven plans are cached
-                self._folder.store(_stored(found), self._budget, time.monotonic() - self._began)
+                self._folder.store(_stored(found), time.monotonic() - self._began)
         if cached is None and len(planned.memgraph) >= LARGE_PLAN:
             trim_heap()
 
-    def _plan_folder(self) -> plan_store.PlanFolder | None:
+    def _plan_folder(self) -> PlanFolder | None:
         """Return the folder of cached plans of this program, files, options, machine and devices."""
+        from einturnip.planner.plan_store import PlanningBudget, plan_folder
+
         r = self._request
+        nbytes = (r.memory or 0) - resident_nbytes() if r.options.arena is None else r.options.arena
+        budget = PlanningBudget(nbytes, r.options.arena is not None)
         written = tuple(r.targets), tuple(file_layouts(r.graph, {}, r.targets).items())
         key = tuple(r.layouts.items()), written, r.options.plan_key, len(r.device.numbers)
-        return plan_store.plan_folder(r.graph, r.machine, self._budget.stated, *key)
+        return plan_folder(r.graph, r.machine, budget, *key)
 
     def _cached(self) -> PlannedProgram | None:
         """Return the cached plan for this budget, if there is one and it still fits the memory."""
-        return self._fitting(None if self._folder is None else self._folder.find(self._budget))
+        return self._fitting(None if self._folder is None else self._folder.find())
 
     def _search(self) -> PlannedProgram:
         """Return the best plan over rewritten and fused variants."""
@@ -95,9 +152,9 @@ class Planner:
         """Return the found plan, or a cached one for less memory that is predicted to be faster."""
         if self._folder is None or self._request.options.reproducible:
             return found
-        return self._fitting(self._folder.better(_stored(found), self._budget)) or found
+        return self._fitting(self._folder.better(_stored(found))) or found
 
-    def _fitting(self, plan: plan_store.StoredPlan | None) -> PlannedProgram | None:
+    def _fitting(self, plan: StoredPlan | None) -> PlannedProgram | None:
         """Return a cached plan for the files of this request; None if its run would exceed the memory."""
         r = self._request
         if plan is None or not fits(plan.memgraph, r.memory, r.machine.workers):
@@ -106,9 +163,29 @@ class Planner:
         return PlannedProgram(*fields, r.sources, r.targets, capacity=plan.capacity, limit=plan.limit)
 
 
-def _stored(planned: PlannedProgram) -> plan_store.StoredPlan:
+def _stored(planned: PlannedProgram) -> StoredPlan:
+    from einturnip.planner.plan_store import StoredPlan
+
     fields = planned.memgraph, planned.prediction, planned.budget.arena, planned.capacity, planned.limit
-    return plan_store.StoredPlan(*fields)
+    return StoredPlan(*fields)
+
+
+def prove(graph: EinGraph, memgraph: MemGraph) -> None:
+    """Run the check of every IR that a plan was lowered through.
+
+    Raises:
+        InternalError: an IR violates one of its invariants.
+    """
+    # Runs of cached plans do not load these.
+    from einturnip.eingraph.check import check as check_graph
+    from einturnip.memgraph.check import check as check_memgraph
+    from einturnip.taskgraph.check import check as check_taskgraph
+    from einturnip.tiling.check import check as check_decomposition
+
+    check_graph(graph)
+    check_decomposition(memgraph.taskgraph.decomposition)
+    check_taskgraph(memgraph.taskgraph)
+    check_memgraph(memgraph)
 
 
 def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:

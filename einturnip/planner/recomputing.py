@@ -8,7 +8,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.ranking import max_recomputed, predicted_cost
+from einturnip.planner.predict import max_recomputed, predicted_cost
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tuning.search import MIN_RECOMPUTING_GAIN, RECOMPUTING_ROUNDS
 

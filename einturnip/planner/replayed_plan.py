@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from einturnip.core.errors import BindError, CapacityError
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.process_resources import resident_nbytes
 from einturnip.core.units import format_size
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import overhead_nbytes, size_of

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from einturnip.core.errors import BindError
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.process_resources import resident_nbytes
 from einturnip.core.units import counted
-from einturnip.cost.link import MachineLink
 from einturnip.cost.machine import Machine
-from einturnip.cost.site_rates import relative
+from einturnip.cost.site_rates import MachineLink, relative
 from einturnip.devices.host import available_memory, usable_cores
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
@@ -23,7 +22,7 @@ from einturnip.planner.budget import PlanningMemory, rounded
 from einturnip.planner.replayed_plan import ReplayedChoices
 from einturnip.runtime.host.compilation import available, has_room
 from einturnip.runtime.host.zero_copy import zero_copy_machine
-from einturnip.storage import location, registry
+from einturnip.storage import file_format, location
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.types import Source, contiguous_nbytes
@@ -182,7 +181,9 @@ def request_for(
         compiled = replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
-    machine = replace(machine, compiled=compiled, link=options.link, rates=relative(options.rates))
+    machine = replace(
+        machine, compiled=compiled, link=options.link, rates=relative(options.rates) if options.rates else ()
+    )
     if device.kind.on_host and not options.reproducible:
         machine = zero_copy_machine(machine, graph, sources, targets)
     layouts = {name: file_layout(source) for name, source in sources.items()}
@@ -222,7 +223,7 @@ def output_chunks(target: str, shape: tuple[int, ...], dtype: DType, periods: Se
 
     ``target``: a file with or without a key, or an array's name. ``periods``: see ``FileFormat.output_chunks``.
     """
-    found = registry.find(location.ending(target.partition("::")[0]))
+    found = file_format.find(location.ending(target.partition("::")[0]))
     return () if found is None else found.output_chunks(shape, dtype, periods)
 
 

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError, NeedsMore
-from einturnip.core.resident import resident_nbytes, trim_heap
+from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
-from einturnip.devices.registry import kind_of
+from einturnip.devices.choice import kind_of
 from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.rewrite.expand_squares import expand_squares

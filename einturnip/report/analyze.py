@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.statements import statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated
 from einturnip.report.tensor_work import TensorWork, total, work_by_node

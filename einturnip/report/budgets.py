@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from einturnip.core.errors import CapacityError, NeedsMore
-from einturnip.core.resident import exclude_foreign_memory, resident_nbytes
+from einturnip.core.process_resources import exclude_foreign_memory, resident_nbytes
 from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import DISK, OpKind
 from einturnip.planner.budget import overhead_nbytes, size_of
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.styled_lines import Line
 
 # Maximum number of budgets to examine, and of CPU seconds for that.

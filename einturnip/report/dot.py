@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.emit import IRLevel
 from einturnip.report.notes import size, tiles_text, type_text
 from einturnip.report.relations import operators

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, TierExtent
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.relations import relation_json, relation_lines
 from einturnip.storage.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.notes import facts, input_text, merged_text, notes
 from einturnip.report.sites import site_traffic, sites_text
 from einturnip.report.statements import PlanStatement, statements, work_of

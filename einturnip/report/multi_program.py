@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 from einturnip.storage.types import Sink, Source, transfer_itemsize
 

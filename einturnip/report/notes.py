@@ -12,7 +12,7 @@ from einturnip.core.units import counted, format_size
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, InputNode, Node
 from einturnip.ir.region import Region
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.statements import PlanStatement, hosts, stored_nodes, work_of
 from einturnip.report.tensor_work import TensorWork
 from einturnip.tiling.types import Partitioning

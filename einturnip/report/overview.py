@@ -7,7 +7,7 @@ from typing import Any
 
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.budgets import BudgetSweep
 from einturnip.report.emit import budget
 from einturnip.report.notes import input_text, merged_text, notes, size

@@ -12,7 +12,7 @@ from einturnip.core.errors import BindError
 from einturnip.core.regular_files import read_regular
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.region import Region
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.planner.replayed_plan import ReplayedChoices, class_tiles
 from einturnip.runtime.scheduler.replay import digest
 from einturnip.runtime.scheduler.report import RunReport

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from einturnip.core.errors import BindError
 from einturnip.core.units import format_seconds
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.analyze import LANES
 from einturnip.report.styled_lines import Line, truncated
 from einturnip.report.tensor_work import nodes_of_ops

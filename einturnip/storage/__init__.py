@@ -1,7 +1,7 @@
 """Tensors outside compute memory, read and written by region: files, arrays of the caller, spill.
 
 In: a name that a user wrote, or an array. Out: ``types.Source`` or ``types.Sink``. Read ``open`` first.
-``registry`` finds the format of a file in ``formats``; ``io`` moves bytes and limits the page cache; ``chunks`` decodes
+``file_format`` has the table of ``formats``; ``io`` moves bytes and limits the page cache; ``chunks`` decodes
 compressed chunks in bounded memory; ``outputs`` publishes results atomically; ``file_versions`` detects inputs that
 change during a run.
 """

@@ -1,23 +1,26 @@
-"""Parses ``FILE::KEY`` as users write it, and opens the file."""
+"""Parses ``FILE::KEY`` and URLs as users write them, and opens files."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from einturnip.core.errors import BindError, StoreError
-from einturnip.storage import registry
+from einturnip.storage import file_format as formats
 from einturnip.storage.io.small_files import open_regular
-from einturnip.storage.url import is_url, suffix_of
 
 if TYPE_CHECKING:
     from einturnip.storage.file_format import FileFormat
 
 INDEX = ".safetensors.index.json"
 """Suffix of a file that states the ``.safetensors`` file of each tensor of a model."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def split(spec: str) -> tuple[str, str | None]:
@@ -36,7 +39,7 @@ def ending(path: str) -> str:
 def written(spec: str, name: str) -> str:
     """The spec that reads output ``name`` back from ``spec``: its name is the default key."""
     path, key = split(spec)
-    found = registry.find(ending(path)) if key is None else None
+    found = formats.find(ending(path)) if key is None else None
     return f"{path}::{name}" if found is not None and found.has_keys else spec
 
 
@@ -49,20 +52,20 @@ def file_format(path: str, role: str, writing: bool = False) -> FileFormat:
     if is_url(path):
         return _remote_format(path, role, writing)
     suffix = ending(path)
-    found = registry.find(suffix)
+    found = formats.find(suffix)
     if writing and found is not None and not found.writable:
         raise BindError(f"{role}: {path}: a {suffix} is read, not written; name a .safetensors file instead")
     if not writing and (path.endswith(INDEX) or found is None and os.path.isdir(path)):
-        found = registry.find(".safetensors")
+        found = formats.find(".safetensors")
     if found is None:
-        known = ", ".join(s for s in registry.suffixes() if not writing or _is_writable(s))
+        known = ", ".join(s for s in formats.suffixes() if not writing or _is_writable(s))
         fault = f"the ending {suffix!r} names no format" if suffix else "it has no ending, which would name its format"
         raise BindError(f"{role}: {path}: {fault}. help: name a file that ends with one of {known}")
     return found
 
 
 def _is_writable(suffix: str) -> bool:
-    found = registry.find(suffix)
+    found = formats.find(suffix)
     return found is not None and found.writable
 
 
@@ -73,10 +76,10 @@ def _remote_format(url: str, role: str, writing: bool) -> FileFormat:
             f"{role}: {url}: outputs are written to files, which appear complete or not at all; a remote store cannot "
             "promise that. help: name a file and upload it after the run"
         )
-    found = registry.find_remote(suffix_of(url))
+    found = formats.find_remote(suffix_of(url))
     if found is None:
         raise BindError(
-            f"{role}: {url}: of remote stores, {' and '.join(registry.remote_suffixes())} are read, and the ending is "
+            f"{role}: {url}: of remote stores, {' and '.join(formats.remote_suffixes())} are read, and the ending is "
             f"{suffix_of(url)!r}. help: copy it here, and name the file"
         )
     return found
@@ -137,7 +140,7 @@ def _did_you_mean(path: str) -> str:
     close = difflib.get_close_matches(base, names, n=3, cutoff=0.6)
     if close:
         return "; did you mean " + " or ".join(os.path.join(folder, name) for name in close) + "?"
-    stored = sorted(name for name in names if name.lower().endswith(registry.suffixes()))
+    stored = sorted(name for name in names if name.lower().endswith(formats.suffixes()))
     listed = ", ".join(stored[:6]) + (", ..." if len(stored) > 6 else "")
     return f"; {folder or 'the current directory'} holds {listed}" if stored else ""
 
@@ -164,3 +167,14 @@ def pick_key(path: str, key: str | None, keys: list[str], name: str) -> str:
         f"{path}: holds {len(keys)} arrays, and none is called {name!r} like the input: say which, "
         f"as in {path}::{example}. It holds: {listed or 'none'}"
     )
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path names an object in a remote store."""
+    return _URL.match(path) is not None
+
+
+def suffix_of(url: str) -> str:
+    """The suffix that names the format of an object, in lower case; a query after it does not count."""
+    parts = urlsplit(url)
+    return os.path.splitext((parts.netloc + parts.path).rstrip("/"))[1].lower()

@@ -11,7 +11,7 @@ from typing import Any
 from einturnip.core.errors import BindError, StoreError
 from einturnip.core.program_limits import is_addressable
 from einturnip.ir.dtypes import DType
-from einturnip.storage import location, registry
+from einturnip.storage import file_format, location
 from einturnip.storage.arrays import array_sink, array_source
 from einturnip.storage.file_format import FileFormat
 from einturnip.storage.outputs.sinks import Container, Tensors
@@ -122,7 +122,7 @@ def packages_nbytes(specs: Iterable[Any]) -> int:
     for spec in specs:
         if isinstance(spec, (str, os.PathLike)):
             path = os.fspath(spec).partition("::")[0]
-            found = registry.find(location.ending(path))
+            found = file_format.find(location.ending(path))
             if found is not None and found not in nbytes:
                 nbytes[found] = found.package_nbytes(path)
     return sum(nbytes.values())

@@ -16,13 +16,13 @@ from zlib import crc32
 import numpy as np
 
 from einturnip.core.errors import BindError, EinturnipError, StoreError
-from einturnip.core.planning_limit import require_room
+from einturnip.core.program_limits import require_room
 from einturnip.ir.dtypes import DType
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.file_versions import ChunkVersions, Version
 from einturnip.storage.layout import StridedLayout
+from einturnip.storage.location import is_url
 from einturnip.storage.types import Array, Region, region_shape, window
-from einturnip.storage.url import is_url
 
 SLAB_NBYTES = 4 << 20
 """Bytes that one request reads of an array in one piece: many, because each request waits for the network once."""

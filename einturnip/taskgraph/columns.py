@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import TooLarge
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.einsum import Box

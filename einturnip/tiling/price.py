@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import READERS, run_seconds

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import run_seconds
 from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap

@@ -41,7 +41,7 @@ def test_a_plan_that_is_not_proven_is_written_before(tmp_path: Path, monkeypatch
 
     monkeypatch.setenv("EINTURNIP_DUMP", str(tmp_path))
     monkeypatch.setenv("EINTURNIP_PLANS", "off")
-    monkeypatch.setattr("einturnip.planner.check.check", check)
+    monkeypatch.setattr("einturnip.planner.planner.prove", check)
     with pytest.raises(InternalError, match="op 7 races"):
         et.compile(TEXT).plan(data=DATA, arena="64KiB")
     assert sorted(path.name.partition("-")[2] for path in tmp_path.iterdir()) == STAGES

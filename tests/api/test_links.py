@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import einturnip as et
 from einturnip.cli.main import cli
-from einturnip.cost.link import parse_link
+from einturnip.cost.site_rates import parse_link
 from einturnip.report.sites import sites_json
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"

@@ -11,7 +11,7 @@ import pytest
 
 import einturnip as et
 from einturnip.core.errors import CapacityError, Interrupted, RunError
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.process_resources import resident_nbytes
 from einturnip.runtime.scheduler.report import Progress
 from tests.robustness.measuring import evict, measured
 from tests.robustness.programs import finished

@@ -11,7 +11,7 @@ import pytest
 
 import einturnip as et
 from einturnip.api import active_runs, plan_cache
-from einturnip.core import resident
+from einturnip.core import process_resources
 from einturnip.devices.host import HostArena
 from einturnip.runtime.scheduler.report import Progress
 
@@ -197,11 +197,11 @@ def test_many_threads_with_little_to_do_are_never_refused(small) -> None:
 
 
 def test_modules_that_threads_load_together_are_counted_once(monkeypatch) -> None:
-    monkeypatch.setattr(resident, "_loaded", 0)
+    monkeypatch.setattr(process_resources, "_loaded", 0)
     taken = []
 
     def load() -> None:
-        with resident.loading():
+        with process_resources.loading():
             taken.append(np.ones(64 * MIB, np.uint8))
 
     threads = [threading.Thread(target=load) for _ in range(4)]
@@ -209,7 +209,7 @@ def test_modules_that_threads_load_together_are_counted_once(monkeypatch) -> Non
         thread.start()
     for thread in threads:
         thread.join()
-    assert resident._loaded < 300 * MIB
+    assert process_resources._loaded < 300 * MIB
 
 
 def test_a_child_of_who_is_alone_runs() -> None:

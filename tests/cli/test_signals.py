@@ -32,7 +32,7 @@ SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["script
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "module",
-    ["einturnip.cli.streams", "einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.program"],
+    ["einturnip.cli.process", "einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.program"],
 )
 @pytest.mark.parametrize("script", [SCRIPT, ""], ids=["script", "module"])
 def test_a_signal_during_imports_ends_the_command_quietly(script, module, number, tmp_path) -> None:
@@ -57,7 +57,7 @@ def test_hardly_anything_is_imported_before_there_are_handlers(tmp_path) -> None
     done = subprocess.run(
         [sys.executable, "-c", BEFORE], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
     )
-    own = {"einturnip", "einturnip.cli", "einturnip.cli.entry", "einturnip.cli.signals"}
+    own = {"einturnip", "einturnip.cli", "einturnip.cli.entry", "einturnip.cli.process"}
     assert own <= {*done.stdout.split()} <= own | {"__future__"}
 
 

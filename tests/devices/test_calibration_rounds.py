@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from einturnip.cli.calibrate import MIN_FREE_SHARE, ROUNDS, CalibrationRound, best, median, unsteady
-from einturnip.core.process_limits import others_seconds
+from einturnip.core.process_resources import others_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_defaults import TABLE_BITS
 

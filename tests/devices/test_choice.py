@@ -6,11 +6,10 @@ import pytest
 
 from einturnip import BindError, DeviceError
 from einturnip.api.call_settings import Settings
-from einturnip.devices import choice, registry
-from einturnip.devices.cpu import CPU
+from einturnip.devices import choice
 from einturnip.devices.cuda import kind, probe
 from einturnip.devices.cuda.kind import CUDA
-from einturnip.devices.kind import DeviceChoice
+from einturnip.devices.kind import CPU, DeviceChoice
 
 
 def test_words() -> None:
@@ -23,7 +22,7 @@ def test_words() -> None:
     assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
     assert DeviceChoice(CUDA, 1, further=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
     for name in ("cuda", "sim"):
-        most = registry.kind_of(name).max_devices
+        most = choice.kind_of(name).max_devices
         with pytest.raises(BindError, match=f"at most {most} devices"):
             choice.check(f"{name}:" + ",".join(map(str, range(most + 1))))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from einturnip.core import process_limits
+from einturnip.core import process_resources
 from einturnip.devices.host import (
     HostArena,
     available_memory,
@@ -157,14 +157,14 @@ def test_disk_is_measured_and_left_clean(tmp_path: Path) -> None:
 
 
 def groups(root: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str]) -> None:
-    """Make ``process_limits`` see control groups under ``root``."""
+    """Make ``process_resources`` see control groups under ``root``."""
     (root / "own").write_text(membership)
     for name, text in files.items():
         path = root / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(process_limits, "_OWN", root / "own")
-    monkeypatch.setattr(process_limits, "_CGROUPS", root / "cgroup")
+    monkeypatch.setattr(process_resources, "_OWN", root / "own")
+    monkeypatch.setattr(process_resources, "_CGROUPS", root / "cgroup")
 
 
 def test_limits_of_version_2_hold_at_every_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,5 +199,5 @@ def test_limits_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_control_groups_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_limits, "_OWN", tmp_path / "absent")
+    monkeypatch.setattr(process_resources, "_OWN", tmp_path / "absent")
     assert 0 < available_memory() <= total_memory()

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.core.planning_limit import MARGIN_NBYTES
+from einturnip.core.program_limits import MARGIN_NBYTES
 from einturnip.memgraph import columns
 from einturnip.memgraph.arena import min_capacity
 from einturnip.memgraph.columns import _Touched

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.core import resident
+from einturnip.core import process_resources
 from einturnip.cost.machine import Machine
 from einturnip.planner import lower
 from einturnip.planner.candidates import LazyTilings, TilingCandidates
@@ -225,11 +225,11 @@ def test_what_a_search_leaves_behind_is_not_given_to_tiles(monkeypatch: pytest.M
         assert made.memgraph.peak_nbytes <= made.budget.arena
         return int(made.budget.arena)
 
-    before, found, search_ended = arena(), resident._resident, lower.PlanLowering._search_ended
+    before, found, search_ended = arena(), process_resources._resident, lower.PlanLowering._search_ended
 
     def ended(lowering: lower.PlanLowering) -> None:
         search_ended(lowering)
-        monkeypatch.setattr(resident, "_resident", lambda: found() + 40 * MIB)
+        monkeypatch.setattr(process_resources, "_resident", lambda: found() + 40 * MIB)
 
     monkeypatch.setattr(lower.PlanLowering, "_search_ended", ended)
     assert before - 50 * MIB < arena() < before - 20 * MIB

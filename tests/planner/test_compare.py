@@ -19,8 +19,7 @@ from einturnip.planner.budget import PlanningMemory, overhead_nbytes, size_of
 from einturnip.planner.candidates import min_arena
 from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.lower import PlanLowering
-from einturnip.planner.predict import predicted_seconds
-from einturnip.planner.ranking import min_task_seconds, predicted_cost
+from einturnip.planner.predict import min_task_seconds, predicted_cost, predicted_seconds
 from einturnip.planner.request import GraphRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from einturnip.core.errors import BindError
-from einturnip.cost.link import MachineLink, parse_link
+from einturnip.cost.site_rates import MachineLink, parse_link
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,11 @@ def test_a_plan_is_read_as_it_was_made(case: DrawnCase) -> None:
     plan_cache.forget()
     plan = program.plan(workers=2, data=case.inputs)
     planned = plan._job.planned
-    made = b"".join(codec.PLAN.to_bytes((planned.memgraph, planned.prediction)))
-    memgraph, prediction = codec.PLAN.from_bytes(made)
+    made = b"".join(plan_store.PLAN.to_bytes((planned.memgraph, planned.prediction)))
+    memgraph, prediction = plan_store.PLAN.from_bytes(made)
     check(memgraph)
     assert prediction == planned.prediction and memgraph.taskgraph.decomposition == planned.decomposition
-    assert b"".join(codec.PLAN.to_bytes((memgraph, prediction))) == made
+    assert b"".join(plan_store.PLAN.to_bytes((memgraph, prediction))) == made
     plan._job = replace(
         plan._job, planned=replace(planned, graph=memgraph.taskgraph.decomposition.graph, memgraph=memgraph)
     )
@@ -130,20 +130,20 @@ def test_every_class_that_a_plan_may_hold_is_known():
 
 def test_other_classes_are_neither_written_nor_read():
     with pytest.raises(codec.NotEncodable):
-        codec.PLAN.to_bytes((1, {1, 2}))
+        plan_store.PLAN.to_bytes((1, {1, 2}))
     for row in (["Path", "/"], ["__import__", "os"], ["Index"]):
         head = json.dumps({"arrays": [], "rows": [row], "root": {"o": 0}}).encode()
         with pytest.raises(DamagedEntry):
-            codec.PLAN.from_bytes(len(head).to_bytes(8, "little") + head)
+            plan_store.PLAN.from_bytes(len(head).to_bytes(8, "little") + head)
 
 
 def test_numbers_that_json_lacks():
     value = (float("inf"), -0.0, 1 + 2j, True, 1, None, "\ud800"[:0] + "é", 10**30, {"a": (1, ())})
-    back = codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(value)))
+    back = plan_store.PLAN.from_bytes(b"".join(plan_store.PLAN.to_bytes(value)))
     assert repr(back) == repr(value)
-    assert repr(codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(float("nan"))))) == "nan"
+    assert repr(plan_store.PLAN.from_bytes(b"".join(plan_store.PLAN.to_bytes(float("nan"))))) == "nan"
     with pytest.raises(codec.NotEncodable):
-        codec.PLAN.to_bytes(10**5000)
+        plan_store.PLAN.to_bytes(10**5000)
 
 
 # --- who finds it -------------------------------------------------------------------------------------------------

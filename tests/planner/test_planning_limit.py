@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from einturnip.api.program import Program
-from einturnip.core import planning_limit as module
+from einturnip.core import program_limits as module
 from einturnip.core.errors import CapacityError, NeedsMore
-from einturnip.core.planning_limit import checkpoint, planning_limit, require_room
+from einturnip.core.program_limits import checkpoint, planning_limit, require_room
 from einturnip.core.units import MIB
 from einturnip.eingraph.types import TensorPiece
 from einturnip.lang import compile_text
-from einturnip.planner.codec import PLAN, NotEncodable
+from einturnip.planner.codec import NotEncodable
+from einturnip.planner.plan_store import PLAN
 from einturnip.planner.variants import _smaller_refusal
 
 

@@ -27,7 +27,7 @@ from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import OpKind
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.planner.predict import predicted_seconds, touched_nbytes, used_cores
 from einturnip.runtime.host.compilation import compile_all
 from einturnip.runtime.scheduler.policies import policy

@@ -15,7 +15,7 @@ import einturnip as et
 from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
-from einturnip.devices.cpu import ON_CPU
+from einturnip.devices.kind import ON_CPU
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import F64
 from einturnip.planner import variants

@@ -20,7 +20,7 @@ from einturnip.lang import compile_text
 from einturnip.lang.program import InputDef
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner import canonical
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.host.event_loop import OpEnded, RunTrace, drive
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.storage.arrays import array_sink, array_source

@@ -25,7 +25,7 @@ from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
 from einturnip.planner import variants
 from einturnip.planner.budget import PlanningMemory
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.planner.predict import predict
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.planner.variants import plan

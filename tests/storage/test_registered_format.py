@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from einturnip.cli.main import cli
 from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import F64
-from einturnip.storage import open_sink, open_source, registry
+from einturnip.storage import file_format, open_sink, open_source
 from tests.installed import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
@@ -25,13 +25,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """A folder with installed packages: the page's format, and one that fails."""
     (example,) = re.findall(r"```python\n# mrc_format.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (entry,) = re.findall(r'einturnip.formats"\]\n(.*?)\n', PAGE.read_text())
-    install(tmp_path, "mrc_format", example, registry.GROUP, entry.replace('"', ""))
+    install(tmp_path, "mrc_format", example, file_format.GROUP, entry.replace('"', ""))
     broken = "raise ImportError('no libbroken.so')\n"
-    install(tmp_path, "broken_format", broken, registry.GROUP, "broken = broken_format:BROKEN")
+    install(tmp_path, "broken_format", broken, file_format.GROUP, "broken = broken_format:BROKEN")
     monkeypatch.syspath_prepend(tmp_path)
-    registry.find.cache_clear()
+    file_format.find.cache_clear()
     yield tmp_path
-    registry.find.cache_clear()
+    file_format.find.cache_clear()
     for module in ("mrc_format", "broken_format"):
         sys.modules.pop(module, None)
 

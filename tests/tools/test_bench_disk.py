@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from einturnip.api.program import Program
 from einturnip.cli.main import LazyGroup
-from einturnip.core import resident
+from einturnip.core import process_resources
 from harness import disk
 from harness.disk import DiskResult, DiskRun, DiskTrial, run_once
 from harness.disk_cases import on_disk, prepare
@@ -37,8 +37,8 @@ def test_a_call_is_given_all_of_the_memory_that_is_not_the_callers(
 ) -> None:
     """Einturnip's modules are loaded by then; they are part of what a call may add."""
     case, mib, given = on_disk(small=True)[0], 1 << 20, list[int]()
-    inputs, taken = prepare(case, "npy", tmp_path), resident.callers_nbytes()
-    monkeypatch.setattr(resident, "_loaded", resident._loaded + 16 * mib)
+    inputs, taken = prepare(case, "npy", tmp_path), process_resources.callers_nbytes()
+    monkeypatch.setattr(process_resources, "_loaded", process_resources._loaded + 16 * mib)
     monkeypatch.setattr(Program, "__call__", lambda program, **how: given.append(how["memory"]))
     run = work(OURS, case, inputs, tmp_path / "z.npy", 1024 * mib)
     assert run is not None

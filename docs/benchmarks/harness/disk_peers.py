@@ -45,7 +45,7 @@ def work(name: str, case: DiskCase, inputs: Mapping[str, Path], out: Path, memor
 def _einturnip(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work:
     import einturnip as et
     from einturnip.core.errors import CapacityError
-    from einturnip.core.resident import callers_nbytes
+    from einturnip.core.process_resources import callers_nbytes
 
     program = et.compile(case.program)
     given = {name: et.open(path) for name, path in inputs.items()}

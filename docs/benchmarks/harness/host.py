@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from einturnip import __version__
-from einturnip.core.process_limits import usable_cores
+from einturnip.core.process_resources import usable_cores
 from einturnip.devices.peaks import measure_peak
 from einturnip.ir.dtypes import F32
 from harness.cases import BenchCase, in_memory

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from einturnip.core.diagnostics import did_you_mean
-from einturnip.devices import registry
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.scope import NameScope
 from einturnip.lang.program import EquationLabel, PlanHint, SizeExpr, SizeLiteral
@@ -39,9 +38,11 @@ def hints_of(
 
 
 def _device(scope: NameScope, hint: s.HintNode) -> str:
+    from einturnip.devices.choice import is_name  # most programs place nothing
+
     device = hint.arguments[0].text
     named = _DEVICE.fullmatch(device)
-    if named is None or not registry.is_name(named[1]):
+    if named is None or not is_name(named[1]):
         help_text = "write @place(cpu) or @place(cuda:0)"
         scope.error("E075", f"'{device}' is no device", hint.arguments[0].span, help_text)
     return device

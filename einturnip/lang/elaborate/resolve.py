@@ -7,7 +7,7 @@ from typing import assert_never
 
 from einturnip.core.diagnostics import MAX_SHOWN, Diagnostic, Span
 from einturnip.core.errors import InternalError, SourceError
-from einturnip.core.gc_paused import gc_paused
+from einturnip.core.process_resources import gc_paused
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.elaborate.draft import ProgramDraft

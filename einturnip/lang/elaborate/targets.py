@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from einturnip.core.diagnostics import Span
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.program_limits import checkpoint
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
 from einturnip.lang.elaborate.context import rest_names, rest_of, slice_name

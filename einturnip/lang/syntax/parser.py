@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
-from einturnip.core.gc_paused import gc_paused
-from einturnip.core.planning_limit import checkpoint
+from einturnip.core.process_resources import gc_paused
+from einturnip.core.program_limits import checkpoint
 from einturnip.lang.diagnose import syntax_errors
 from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
 from einturnip.lang.lexer import LexToken, tokenize

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.process_limits import available_memory
+from einturnip.core.process_resources import available_memory
 from einturnip.core.units import format_size
 from einturnip.devices.protocol import ArenaArrays, Device
 from einturnip.memgraph.spill_placement import keep_on_host

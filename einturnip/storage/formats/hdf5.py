@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from einturnip.core.errors import BindError, EinturnipError, StoreError
-from einturnip.core.planning_limit import require_room
+from einturnip.core.program_limits import require_room
 from einturnip.ir.dtypes import from_numpy
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.file_format import FileFormat

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from einturnip.core.process_limits import available_memory
+from einturnip.core.process_resources import available_memory
 from einturnip.storage.layout import starts
 from einturnip.storage.types import Extent
 
