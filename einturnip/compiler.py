@@ -31,9 +31,8 @@ from einturnip.planner.predict import slots
 from einturnip.planner.request import Options as Options
 from einturnip.planner.request import request_for
 from einturnip.runtime.host.compilation import compile_ahead, compile_all
-from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.host.event_loop import ProgressReporter, run_ops
 from einturnip.runtime.host.executor import OpExecutor, TransferEnds
-from einturnip.runtime.host.progress import ProgressReporter
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.numeric_events import KINDS, NumericEvents, causes_of, from_sources
 from einturnip.runtime.scheduler.policies import policy

@@ -1,6 +1,6 @@
 """Entry point of the command line: signals end the process without a traceback, also during imports."""
 
-from einturnip.cli.process import leave, take_signals
+from einturnip.cli.signals import leave, take_signals
 
 
 def main() -> None:

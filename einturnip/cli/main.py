@@ -11,8 +11,8 @@ from importlib import import_module
 import click
 
 from einturnip import __version__
-from einturnip.cli.process import discard, take_signals
-from einturnip.cli.stopping import exit_code, interrupt
+from einturnip.cli.process import discard, exit_code, interrupt
+from einturnip.cli.signals import take_signals
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import EinturnipError, InternalError, Interrupted
 

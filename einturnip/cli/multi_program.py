@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from einturnip.cli.outputs import output_lines
 from einturnip.cli.planning import budget_options, scalars, targets_of
+from einturnip.cli.process import on_signals
 from einturnip.cli.recording import require_free
-from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError, EinturnipError
 from einturnip.lang.source_text import STANDARD_INPUT
 from einturnip.report.progress import shown
+from einturnip.report.summary import output_lines
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing

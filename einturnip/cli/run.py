@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from einturnip.cli import options, recording
-from einturnip.cli.outputs import output_lines
-from einturnip.cli.process import outlive_reader
-from einturnip.cli.stopping import on_signals
+from einturnip.cli.process import on_signals, outlive_reader
 from einturnip.core.errors import BindError
 from einturnip.lang.source_text import program_name
 from einturnip.report.progress import shown
+from einturnip.report.summary import output_lines
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing

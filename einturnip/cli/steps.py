@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from einturnip.cli.stopping import StopRequest, on_signals
+from einturnip.cli.process import StopRequest, on_signals
 from einturnip.core.errors import BindError, Interrupted, WorkerLost
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def run_steps(
 ) -> None:
     """Run the remaining steps, on a cluster if there is one, and write the results of the last one."""
     from einturnip.api.session import Session
-    from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import MemoryLimit, budget_options, require_kept, scalars, targets_of
     from einturnip.compiler import reading_within
+    from einturnip.report.summary import output_lines
 
     limit, folder = MemoryLimit(), arguments.path.parent
     options = budget_options(arguments.budget)

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 _UNLIMITED = 1 << 60  # version 1 writes "no limit" as a number near 2**63
@@ -38,6 +39,16 @@ def usable_cores() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [quota for folder in _folders("cpu") if (quota := _cpu_quota(folder)) is not None]
     return max(1, min([allowed, *(int(q) for q in quotas)]))
+
+
+@lru_cache(maxsize=1)
+def processor_features() -> frozenset[str]:
+    """Return the processor's feature flags; empty if the system does not list them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def total_memory() -> int:

@@ -16,8 +16,7 @@ from einturnip.cost.kernel_work import (
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_code_work import native_work
 from einturnip.cost.working_set import splits_aggregation
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.matrices import general_ns
 from einturnip.kernels.llvm.kernel_spec import kernel_spec

@@ -15,8 +15,7 @@ from functools import partial
 import numpy as np
 
 from einturnip.cost.machine import Machine
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import ScalarCall, walk
 from einturnip.kernels.blas.contraction_spec import ContractionSpec

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import F32, F64
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
 from einturnip.kernels.blas.matrices import general_ns, multiplied_ns
+from einturnip.kernels.llvm.functions import scales_in_vectors
 from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
 from einturnip.kernels.llvm.pack_plan import packed
 from einturnip.kernels.llvm.packed_spec import PackedSpec
-from einturnip.kernels.llvm.processor import scales_in_vectors
 from einturnip.kernels.protocol import Mode
 
 # Small matrices: points of each in a batch, and a side of a single product. Measured up to batches of 32 x 32.

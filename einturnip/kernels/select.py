@@ -13,14 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from einturnip.core.program_limits import checkpoint
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, IdentityCache, contraction
 from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
 from einturnip.kernels.contraction_choice import contraction_code, uses_blas
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
-from einturnip.kernels.identity_cache import IdentityCache
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.contraction import PackedContraction

@@ -139,7 +139,8 @@ class _Builder:
         if self.t.devices > 1:
             name_copies(self.ops, self.t)
         peak = max(arena.peak + (arena.begin if self.t.devices == 1 else 0) for arena in self.arenas)
-        capacity, sizes = address_range(self.arenas, self.t.devices)
+        several = self.t.devices > 1
+        capacity, sizes = address_range(self.arenas) if several else (self.arenas[-1].end, ())
         self.ops.close(capacity, join_spill_files(self.ops, self.spill), peak, self.origin, sizes)
         return self.ops
 

@@ -27,10 +27,10 @@ class ArenaParts:
         return [Arena(n, granule, largest, begin) for n, begin in zip(sizes, begins, strict=False)]
 
 
-def address_range(arenas: Sequence[Arena], devices: int) -> tuple[int, tuple[int, ...]]:
+def address_range(arenas: Sequence[Arena]) -> tuple[int, tuple[int, ...]]:
     """Return the bytes of all devices' address ranges, and those of each one's arena if these differ."""
-    sizes = tuple(arena.capacity for arena in arenas) if devices > 1 else ()
-    return devices * max(sizes) if sizes else arenas[-1].end, sizes if len(set(sizes)) > 1 else ()
+    sizes = tuple(arena.capacity for arena in arenas)
+    return len(sizes) * max(sizes), sizes if len(set(sizes)) > 1 else ()
 
 
 def arena_excess(

@@ -46,8 +46,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.ir.contraction import ContractionRoles, contraction
-from einturnip.ir.einsum import Box, Einsum
+from einturnip.ir.einsum import Box, ContractionRoles, Einsum, contraction
 from einturnip.planner.needed_elements import needed_elements
 from einturnip.tiling.pieces import points
 

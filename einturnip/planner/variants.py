@@ -19,10 +19,9 @@ from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.devices.choice import kind_of
 from einturnip.eingraph.builder import EinsumInterner
-from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import Budget, excess_nbytes
 from einturnip.planner.candidates import LazyTilings, TilingCandidates
@@ -213,8 +212,7 @@ def _worth_planning(graph: EinGraph, saved: float) -> bool:
 
 def _rival(found: PlannedVariant | None, machine: Machine) -> Rival | None:
     """Return the plan of a variant as the one to beat."""
-    made = None if found is None else found.prediction
-    return None if made is None else Rival.of(made.seconds, made.link_bytes, machine)
+    return None if found is None else Rival.of(found.prediction.seconds, found.prediction.link_bytes, machine)
 
 
 def _smaller_refusal(one: CapacityError, other: CapacityError) -> CapacityError:
@@ -242,8 +240,11 @@ def _variants(request: PlanRequest, limit: int | None) -> Variants:
         products = expand_squares(unfused, EinsumInterner())
         if options.reproducible or min_seconds(products, machine) < min_seconds(unfused, machine):
             unfused = products
-    rows = kind_of(machine.compute).on_host
-    fused = fuse(unfused, EinsumInterner(), limit, rows=rows) if options.fuse else unfused
+    fused = unfused
+    if options.fuse and sum(isinstance(node, EinsumNode) for node in unfused.nodes) > 1:
+        from einturnip.eingraph.fusion.fuse import fuse  # many programs have one statement
+
+        fused = fuse(unfused, EinsumInterner(), limit, rows=kind_of(machine.compute).on_host)
     require_storable(fused, machine, options)
     return Variants(unfused, fused, limit, machine)
 

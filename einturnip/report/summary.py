@@ -1,14 +1,16 @@
-"""Summarizes a run in a few lines: time, rate, memory, bytes and their lower bound, waiting."""
+"""Summarizes a run: outputs, time, rate, memory, bytes and their lower bound, waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from einturnip.core.units import counted, format_seconds, format_size
 
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import NumericWarning, RunReport, SiteReport, WhileReport
+    from einturnip.storage.generated import SummarySink
+    from einturnip.storage.types import Sink
 
 MAX_RATIO = 10
 """Ratio to the lower bound above which bytes are no longer compared with it."""
@@ -135,3 +137,28 @@ def _worker_time(report: RunReport) -> str:
 
 def _share(part: float, total: float) -> str:
     return f"{part / total:.0%}" if total > 0 else "0%"
+
+
+def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
+    """One line for each output: dtype and shape, and its file or a summary of its values."""
+    from einturnip.storage.generated import SummarySink
+
+    width = max(map(len, sinks), default=0)
+    lines = []
+    for name, sink in sinks.items():
+        shape = ", ".join(map(str, sink.shape))
+        kind = f"{name:<{max(width, 7)}}  {sink.dtype}[{shape}]" if shape else f"{name:<{max(width, 7)}}  {sink.dtype}"
+        lines.append(f"{kind}  {_tally(sink) if isinstance(sink, SummarySink) else f'written to {targets[name]}'}")
+    return lines
+
+
+def _tally(tally: SummarySink) -> str:
+    from einturnip.core.units import element_name
+
+    place = element_name(tally.name, tally.first_nan) if tally.first_nan else ""
+    nan = f", {tally.nan:,} nan{first_text(place, tally.nan_causes)}" if tally.nan else ""
+    if tally.low is None:
+        return f"no numbers{nan}, checksum {tally.checksum}"
+    if tally.low == tally.high:
+        return f"value {tally.low:g}{nan}, checksum {tally.checksum}"
+    return f"from {tally.low:g} to {tally.high:g}{nan}, checksum {tally.checksum}"

@@ -1,22 +1,26 @@
-"""Parses ``FILE::KEY`` and URLs as users write them, and opens files."""
+"""Parses ``FILE::KEY`` and URLs as users write them, opens regular files, and reads small JSON files."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from einturnip.core import regular_files
 from einturnip.core.errors import BindError, StoreError
 from einturnip.storage import file_format as formats
-from einturnip.storage.io.small_files import open_regular
 
 if TYPE_CHECKING:
     from einturnip.storage.file_format import FileFormat
 
+MAX_JSON_NBYTES = 4 << 20
+MAX_JSON_VALUES = 100_000
+"""Of one metadata file; a value takes up to 250 bytes after parsing."""
 INDEX = ".safetensors.index.json"
 """Suffix of a file that states the ``.safetensors`` file of each tensor of a model."""
 
@@ -178,3 +182,40 @@ def suffix_of(url: str) -> str:
     """The suffix that names the format of an object, in lower case; a query after it does not count."""
     parts = urlsplit(url)
     return os.path.splitext((parts.netloc + parts.path).rstrip("/"))[1].lower()
+
+
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """Open a regular file for reading; returns its descriptor and status.
+
+    Raises:
+        OSError: it cannot be opened. StoreError: it is not a regular file.
+    """
+    try:
+        return regular_files.open_regular(path)
+    except (IsADirectoryError, regular_files.NotRegular) as error:
+        is_folder = isinstance(error, IsADirectoryError)
+        kind = "a directory" if is_folder else "not a regular file (a pipe or a device)"
+        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one") from None
+
+
+def read_json(path: str, max_nbytes: int = MAX_JSON_NBYTES, max_values: int = MAX_JSON_VALUES) -> Any:
+    """Read the value in a JSON file.
+
+    Raises:
+        OSError: it cannot be opened. StoreError: it is not a regular file, or larger than metadata may be.
+        ValueError: it is not JSON.
+    """
+    fd, status = open_regular(path)
+    with os.fdopen(fd, "rb") as file:
+        if status.st_size > max_nbytes:
+            raise StoreError(
+                f"{path}: has {status.st_size:,} bytes; einturnip reads at most {max_nbytes:,} of metadata"
+            )
+        text = file.read(max_nbytes)
+    values = sum(map(text.count, (b",", b"[", b"{")))
+    if values > max_values:
+        raise StoreError(f"{path}: its metadata hold {values:,} values; einturnip reads at most {max_values:,}")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.expr.fold import carries_rounded_sums
 from einturnip.tiling.types import Partitioning

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, assert_never
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import needs_finalize, splits_aggregation
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPiece
-from einturnip.ir.einsum import Box
+from einturnip.ir.einsum import Box, Einsum
+from einturnip.ir.predicates import conditions
 from einturnip.ir.region import Space
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.protocol import Mode
@@ -205,6 +206,8 @@ class _Lowering:
         return Accumulators(max_additions(e, part), self.ordered and tiles_of_group(e, part), new, combine, tree)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
+        if isinstance(e, Einsum) and not conditions(e.join):
+            return frozenset()
         mask = self.masks.get(id(e))
         if mask is None:
             mask = self.masks[id(e)] = LabelMask(e)

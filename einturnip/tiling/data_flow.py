@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Box, Einsum
+from einturnip.ir.einsum import Box, Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.ir.scalar import ScalarCall, labels_of, walk
 from einturnip.kernels.mask import LabelMask

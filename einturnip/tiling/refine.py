@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.search import chunk_divisor

@@ -15,8 +15,7 @@ from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import run_seconds
 from einturnip.cost.working_set import copies_tiles, operand_nbytes, overlap
 from einturnip.eingraph.types import InputNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Space
 from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
 from einturnip.tiling.file_layout import FileLayout, layout_of

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import contraction
 from einturnip.ir.region import Region
 
 

@@ -57,7 +57,7 @@ def test_hardly_anything_is_imported_before_there_are_handlers(tmp_path) -> None
     done = subprocess.run(
         [sys.executable, "-c", BEFORE], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
     )
-    own = {"einturnip", "einturnip.cli", "einturnip.cli.entry", "einturnip.cli.process"}
+    own = {"einturnip", "einturnip.cli", "einturnip.cli.entry", "einturnip.cli.signals"}
     assert own <= {*done.stdout.split()} <= own | {"__future__"}
 
 

@@ -15,8 +15,7 @@ from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from einturnip.runtime.host.compilation import has_room

@@ -11,8 +11,7 @@ from einturnip.core.errors import SourceError
 from einturnip.eingraph.indices import affine, inside, normal
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Index
+from einturnip.ir.einsum import Index, contraction
 from einturnip.ir.operators import Array
 from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SplitIndex, TypedProgram
 from einturnip.lang.program import Index as ProgramIndex

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.ir.aggregations import AGGREGATIONS, aggregation
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U64, DType
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.evaluate import apply, finalize_state, identity_state
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from tests.reference.einsum import combine_states, evaluate_einsum

@@ -16,8 +16,8 @@ from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.rewrite.contraction_order import contraction_order
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import F32
+from einturnip.ir.einsum import contraction
 from einturnip.ir.operators import Array
 from einturnip.ir.scalar import OperandRef, ScalarConst
 from einturnip.lang import compile_text

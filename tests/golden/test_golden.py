@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import einturnip as et
+from einturnip.core import process_resources
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.cuda.generate import generate
-from einturnip.kernels.llvm import processor
 from einturnip.kernels.llvm.code_cache import llvm_ir
 from einturnip.kernels.select import Mode, machine_code, product_code
 from einturnip.planner.planner import PlannedProgram
@@ -77,7 +77,7 @@ def forget_kernels() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def fixed_processor() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processor, "features", lambda: frozenset({"avx512f", "avx512dq"}))
+        patch.setattr(process_resources, "processor_features", lambda: frozenset({"avx512f", "avx512dq"}))
         forget_kernels()
         yield
     forget_kernels()

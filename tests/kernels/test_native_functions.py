@@ -11,8 +11,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from einturnip.core import process_resources
 from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW, unit
-from einturnip.kernels.llvm import compiler, elf, processor
+from einturnip.kernels.llvm import compiler, elf
 from einturnip.kernels.llvm.functions import POLYNOMIALS, MathFunctions
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 
@@ -52,7 +53,7 @@ def functions(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], C
 
     def get(name: str, kind: str) -> Callable[[np.ndarray], np.ndarray]:
         if (name, kind) not in kept:
-            with mock.patch.object(processor, "features", frozenset) if plain else nullcontext():
+            with mock.patch.object(process_resources, "processor_features", frozenset) if plain else nullcontext():
                 text = source(name, kind)
             kept[name, kind] = elf.load(compiler.compiled(machine, features, text), "kernel")
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(kept[name, kind].address)

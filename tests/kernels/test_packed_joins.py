@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from einturnip.core import process_resources
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
-from einturnip.kernels.llvm import processor
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.select import compile_tile
@@ -103,7 +103,7 @@ def test_large_results(columns: int, terms: int) -> None:
 
 def test_with_few_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles of processors without AVX-512."""
-    monkeypatch.setattr(processor, "features", frozenset)
+    monkeypatch.setattr(process_resources, "processor_features", frozenset)
     einsum = einsum_of("ik jk", "ij", EQUATIONS[0][2], "f32", {**BOUNDS, "i": 62})
     operands = [numbers(einsum.operand_extents(s, einsum.bounds), "f32", s, False) for s in (0, 1)]
     made = kernel_spec(einsum, "full")

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from einturnip.core import process_resources
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import F32, F64, DType
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.blas.contraction import ContractionKernel
-from einturnip.kernels.llvm import code_cache, contraction, processor
+from einturnip.kernels.llvm import code_cache, contraction
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
@@ -322,7 +323,7 @@ def test_with_few_registers(
     equation: str, sizes: dict[str, int], dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tiles of processors without AVX-512."""
-    monkeypatch.setattr(processor, "features", frozenset)
+    monkeypatch.setattr(process_resources, "processor_features", frozenset)
     code = PackedSpec.product(dtype)
     assert code.shape == (6, 1) and select.prepare_code([code]) == 1
     read, out = equation.split("->")

@@ -19,7 +19,7 @@ from einturnip.core import phases
 from einturnip.core.phases import listening
 from einturnip.report import progress
 from einturnip.report.progress import StatusLine
-from einturnip.runtime.host.progress import ProgressReporter
+from einturnip.runtime.host.event_loop import ProgressReporter
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.runtime.scheduler.trace import RunTrace
 

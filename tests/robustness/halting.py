@@ -16,12 +16,12 @@ from tests.robustness.programs import start
 # took, "kernel" for each kernel that begins later. Kernels halt until nobody holds the other end of the pipe ``go``.
 _CHILD = """
 import os, select, sys
-from einturnip.cli import entry, stopping
+from einturnip.cli import entry, process
 from einturnip.kernels.protocol import PythonCall
 from einturnip.runtime.host import executor as calls
 
 say, go, heeded = int(sys.argv.pop(1)), int(sys.argv.pop(1)), []
-compile_kernel, take = calls.compile_kernel, stopping.StopRequest.__call__
+compile_kernel, take = calls.compile_kernel, process.StopRequest.__call__
 
 class Halting:
     def __init__(self, *arguments, **options):
@@ -45,7 +45,7 @@ def noted(stop, number, frame):
     finally:
         os.write(say, b"heeded\\n")
 
-calls.compile_kernel, stopping.StopRequest.__call__ = Halting, noted
+calls.compile_kernel, process.StopRequest.__call__ = Halting, noted
 sys.argv[0] = "einturnip"
 entry.main()
 """

@@ -362,7 +362,7 @@ def _product(work: DeviceKernelCall) -> Gemm | None:
 
 
 def _sides(einsum: Einsum) -> tuple[int, int]:
-    from einturnip.ir.contraction import contraction
+    from einturnip.ir.einsum import contraction
 
     found = contraction(einsum)
     assert found is not None

@@ -44,11 +44,10 @@ def fuse(
     nodes = list(graph.nodes)
     taken: set[int] = set()
     lines = set(graph.merged)
-    several = sum(isinstance(node, EinsumNode) for node in graph.nodes) > 1
-    groups = [*_groups(view, min_nbytes)] if several else []
+    groups = [*_groups(view, min_nbytes)]
     if rows:
         groups = [group for group in groups if not (min_nbytes and _is_faster_apart(group))]
-        groups += row_groups(view) if several else []
+        groups += row_groups(view)
     for group in sorted(groups, key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
         least = max(min_nbytes, _read_nbytes(view, group)) if min_nbytes else 0

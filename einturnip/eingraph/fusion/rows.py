@@ -19,8 +19,7 @@ from einturnip.eingraph.fusion.groups import (
     unify_labels,
 )
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.tuning.search import MAX_FUSED_STEPS, MAX_ROW_NBYTES
 
 

@@ -12,7 +12,7 @@ from einturnip.eingraph.rewrite.pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite.reuse import reuse_maps
 from einturnip.eingraph.rewrite.sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite.sums import factor_sums
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Node
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, operands_of
 from einturnip.ir.einsum import Einsum
 
 
@@ -26,18 +26,26 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     """
     interner = EinsumInterner()
     graph = simplify(_with_forms(graph, interner), interner)
-    graph = _until_fixpoint(graph, interner, inline_copies)
-    if any(isinstance(node, ConcatNode) for node in graph.nodes):
-        graph = simplify(flatten_pieces(read_pieces(graph, interner)), interner)
+    if _is_chained(graph):
         graph = _until_fixpoint(graph, interner, inline_copies)
-    graph = _until_fixpoint(graph, interner, inline_elementwise)
-    graph = _until_fixpoint(graph, interner, inline_products)
-    graph = _until_fixpoint(graph, interner, inline_scaled)
+        if any(isinstance(node, ConcatNode) for node in graph.nodes):
+            graph = simplify(flatten_pieces(read_pieces(graph, interner)), interner)
+            graph = _until_fixpoint(graph, interner, inline_copies)
+        for step in (inline_elementwise, inline_products, inline_scaled):
+            graph = _until_fixpoint(graph, interner, step)
     graph = simplify(factor_sums(graph, interner, memory_nbytes), interner)
-    graph = _until_fixpoint(graph, interner, inline_elementwise)
-    graph = reuse_maps(graph, interner)
+    if _is_chained(graph):
+        graph = _until_fixpoint(graph, interner, inline_elementwise)
+    if sum(isinstance(node, EinsumNode) for node in graph.nodes) > 1:
+        graph = reuse_maps(graph, interner)
     check(graph)
     return graph
+
+
+def _is_chained(graph: EinGraph) -> bool:
+    """True if a node reads what another one computes; else there is nothing to inline."""
+    computed = {i for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)}
+    return any(not computed.isdisjoint(operands_of(node)) for node in graph.nodes)
 
 
 def _with_forms(graph: EinGraph, interner: EinsumInterner) -> EinGraph:

@@ -10,7 +10,6 @@ from math import prod
 
 from einturnip.eingraph.builder import EinsumInterner, GraphBuilder, LabelSpace, NodeDraft
 from einturnip.eingraph.products import divided, multiply, python_number, scaled, split_product
-from einturnip.eingraph.rewrite.contraction_order import contraction_order
 from einturnip.eingraph.rewrite.sharing import with_operands
 from einturnip.eingraph.types import EinGraph, EinsumNode, Hints
 from einturnip.ir.aggregations import Aggregation, aggregation
@@ -187,7 +186,12 @@ class _Sum:
         factors = [(labels, self._stored(labels, group)) for labels, group in self.groups.items()]
         sizes, place = dict(enumerate(self.space.bounds)), self._place_of_bound()
         holders = _holders([frozenset(out), *self.groups])
-        for i, j in contraction_order([labels for labels, _ in factors], Labels(out), sizes, limit):
+        order: tuple[tuple[int, int], ...] = ((0, 1),)
+        if len(factors) > 2:
+            from einturnip.eingraph.rewrite.contraction_order import contraction_order  # most sums have two factors
+
+            order = contraction_order([labels for labels, _ in factors], Labels(out), sizes, limit)
+        for i, j in order:
             (b_labels, b), (a_labels, a) = factors.pop(j), factors.pop(i)
             holders.subtract([*a_labels, *b_labels])
             either = a_labels | b_labels

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from einturnip.core.units import whole_lines
-from einturnip.ir.contraction import ContractionRoles, contraction
 from einturnip.ir.dtypes import BF16, DType, promote
-from einturnip.ir.einsum import Access, Einsum, labels_read
+from einturnip.ir.einsum import Access, ContractionRoles, Einsum, contraction, labels_read
 from einturnip.ir.scalar import ScalarCast, walk
 from einturnip.kernels.blas.cblas import needs_scratch
 from einturnip.kernels.blas.matrices import ContractionTensor, MatrixPlan, by_columns, general_ns, plan, stride

@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from einturnip.ir.contraction import ContractionRoles, contraction
 from einturnip.ir.dtypes import DType
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import ContractionRoles, Einsum, contraction
 from einturnip.kernels.cuda.types import DeviceTile
 from einturnip.kernels.expr.window import is_affine, label_strides
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from einturnip.core.units import whole_lines
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BOOL, F32, F64
+from einturnip.ir.einsum import contraction
 from einturnip.ir.predicates import conditions
 from einturnip.ir.region import Region, RegionStep
 

@@ -15,9 +15,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, F16, DType
-from einturnip.ir.einsum import Access, Einsum, relabelled
+from einturnip.ir.einsum import Access, Einsum, contraction, relabelled
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import (
     OperandRef,

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Box
+from einturnip.ir.einsum import Box, contraction
 from einturnip.kernels.blas.contraction import drop_spurious_invalid
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view

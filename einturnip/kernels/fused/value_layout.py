@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import F32, F64
-from einturnip.ir.einsum import Einsum, relabelled
+from einturnip.ir.einsum import Einsum, contraction, relabelled
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, rewrite
 from einturnip.kernels.fused.block_layout import folds_rows

@@ -8,7 +8,7 @@ Read in this order:
   ``extremum``, ``blocked_sums``; ``row_nest``; ``pack_loops`` with ``pack_routines``, ``transposed_packing`` and
   ``register_tile``; ``scatter`` and ``partial_sums``; ``take_rows``;
 - the builders below them: ``ir``, ``routine``, ``primitives``, ``functions`` (exp, log, …);
-- compilation: ``compiler`` runs LLVM for this ``processor``, ``code_cache`` stores object code, ``elf`` loads it;
+- compilation: ``compiler`` runs LLVM for this processor, ``code_cache`` stores object code, ``elf`` loads it;
 - calls: ``kernel`` and ``contraction``; ``command_list`` runs many calls in one, ``parallel_for`` divides one among
   threads. ``peak`` measures the peak rate of a core.
 """

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from einturnip.core import process_resources
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
-from einturnip.kernels.llvm.processor import scales_in_vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ def _polynomial(method: _Polynomial) -> _Polynomial:
     """Enter a method in ``POLYNOMIALS``."""
     POLYNOMIALS[method.__name__] = method
     return method
+
+
+def scales_in_vectors(kind: str, width: int) -> bool:
+    """Return whether single instructions scale by powers of two, and clamp without a flag for NaN."""
+    wide = (kind, width) in (("float", 16), ("double", 8))
+    return wide and {"avx512f", "avx512dq"} <= process_resources.processor_features()
 
 
 class MathFunctions:

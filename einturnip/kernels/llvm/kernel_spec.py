@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from einturnip.ir.dtypes import F32, I64, DType
-from einturnip.ir.einsum import Access, Einsum, Index, labels_read
+from einturnip.ir.einsum import Access, Einsum, IdentityCache, Index, labels_read
 from einturnip.ir.scalar import Scalar
 from einturnip.kernels.expr.fold import finalized, value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.guard import guarded
 from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
-from einturnip.kernels.identity_cache import IdentityCache
 from einturnip.kernels.llvm.block_sizes import block_sizes
 from einturnip.kernels.llvm.pack_plan import is_smooth, packed
 from einturnip.kernels.llvm.packed_spec import PackedSpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from einturnip.core import process_resources
 from einturnip.ir.aggregations import Aggregation, aggregation
 from einturnip.ir.dtypes import DType
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall
@@ -12,7 +13,6 @@ from einturnip.kernels.expr.assemble import reachable_nodes
 from einturnip.kernels.expr.fold import value_type
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.lower import lower
-from einturnip.kernels.llvm import processor
 from einturnip.kernels.llvm.ir import element
 
 CHUNK = 256  # terms of a left panel, which stays in the first-level cache
@@ -24,7 +24,7 @@ def _tile() -> tuple[int, int]:
 
     Sums take 24 of 32 registers, or 12 of 16 that are half as wide.
     """
-    return (12, 2) if "avx512f" in processor.features() else (6, 1)
+    return (12, 2) if "avx512f" in process_resources.processor_features() else (6, 1)
 
 
 @dataclass(frozen=True)

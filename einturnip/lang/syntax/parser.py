@@ -9,8 +9,6 @@ from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
 from einturnip.core.process_resources import gc_paused
 from einturnip.core.program_limits import checkpoint
-from einturnip.lang.diagnose import syntax_errors
-from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
 from einturnip.lang.lexer import LexToken, tokenize
 from einturnip.lang.source_text import normalize_newlines
 from einturnip.lang.syntax.chunks import OUTSIDE, BlockToken, StatementChunk, statements
@@ -62,6 +60,8 @@ def _misplaced(
 
 def _after_lost_head(chunks: Sequence[StatementChunk], position: int) -> bool:
     """True if a function without a recognized block begins before; reporting that is enough."""
+    from einturnip.lang.diagnose.statement_errors import FUNCTION_WORDS
+
     for chunk in reversed(chunks[:position]):
         if not chunk.tokens or isinstance(chunk.tokens[-1], BlockToken) or chunk.tokens[0].type == "_RETURN":
             return False
@@ -91,9 +91,8 @@ class _Parser:
             if problem := _misplaced(chunks, position, head, block):
                 self.problems.append(problem)
                 continue
-            found = chunk.problems + syntax_errors.before_parsing(chunk.tokens)
-            if found:
-                self.problems += found
+            if chunk.problems:
+                self.problems += chunk.problems + _needing_no_grammar(chunk.tokens)
                 continue
             result = self._statement(chunk.tokens)
             if isinstance(result, Return):
@@ -117,11 +116,24 @@ class _Parser:
         try:
             result: list[Declaration] | Return = self.automaton.parse(tokens)
             return result
-        except Unexpected as problem:
-            self.problems.append(syntax_errors.explain(list(tokens), problem.position, problem.expected))
-        except TreeError as problem:
-            self.problems.append(problem.diagnostic)
+        except (Unexpected, TreeError) as problem:
+            self.problems += _needing_no_grammar(tokens) or [_explained(tokens, problem)]
         return []
+
+
+def _needing_no_grammar(tokens: Sequence[LexToken]) -> list[Diagnostic]:
+    """Report foreign characters and notations, which no statement has."""
+    from einturnip.lang.diagnose.syntax_errors import before_parsing  # programs without errors do not load it
+
+    return before_parsing(tokens)
+
+
+def _explained(tokens: Sequence[LexToken], problem: Unexpected | TreeError) -> Diagnostic:
+    if isinstance(problem, TreeError):
+        return problem.diagnostic
+    from einturnip.lang.diagnose.syntax_errors import explain
+
+    return explain(list(tokens), problem.position, problem.expected)
 
 
 @lru_cache(maxsize=1)

@@ -18,8 +18,7 @@ from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import uses_blas

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, OpKind
 from einturnip.tuning.memory import (
     HANDOVER_SECONDS,

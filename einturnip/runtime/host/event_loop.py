@@ -1,21 +1,24 @@
 """Runs every op of a graph in the order that the scheduler's state machine allows.
 
 ``run_ops`` uses host threads; the thread that finishes an op asks the state machine for the next ones. ``drive`` waits
-for events of an engine and asks the state machine itself.
+for events of an engine and asks the state machine itself. ``ProgressReporter`` reports
+to the user's callback what has ended.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
-from einturnip.memgraph.types import Lane, OpKind
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.host.run_resources import WorkerPool
 from einturnip.runtime.host.thread_pool import ThreadPoolDriver, TransferStats
+from einturnip.runtime.scheduler.report import Progress
 from einturnip.runtime.scheduler.state_machine import Schedule, ScheduledOps, SchedulerState, lane_kind
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.tuning.memory import TICK_SECONDS
@@ -199,3 +202,47 @@ def located_error(error: BaseException, place: str) -> EinturnipError:
         return error
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return RunError(f"{place}: {detail}")
+
+
+class ProgressReporter:
+    """Converts a run's trace to Progress and passes it to the callback."""
+
+    def __init__(self, graph: MemGraph, executor: TransferEnds, progress: Callable[[Progress], None]) -> None:
+        self.graph = graph
+        self.executor = executor
+        self.progress = progress
+        tasks = graph.taskgraph
+        self.flops = np.where(graph.task >= 0, tasks.flops[graph.task], 0)
+        self.total_flops = int(self.flops.sum())
+        self.total_nbytes = sum(graph.nbytes_by_link().values())
+        self.done_flops = 0
+        self.seen = 0
+        self.statement = ""
+
+    def __call__(self, trace: RunTrace) -> None:
+        """Count the ops that ended since the last call, and report them."""
+        fresh = trace.order[self.seen :]
+        self.seen += len(fresh)
+        self.done_flops += int(self.flops[fresh].sum())
+        moved = sum(self.executor.moved.values())
+        self.progress(
+            Progress(
+                self.seen,
+                len(self.graph),
+                self.done_flops,
+                self.total_flops,
+                moved,
+                self.total_nbytes,
+                trace.seconds,
+                self._latest_statement(fresh),
+            )
+        )
+
+    def _latest_statement(self, ops: Sequence[int]) -> str:
+        """Return the statement of the last kernel among ``ops``, else of the last call."""
+        computing = [op for op in ops if self.flops[op]]
+        if computing:
+            tasks = self.graph.taskgraph
+            graph = tasks.decomposition.graph
+            self.statement = graph.statement(graph.nodes[tasks.node[self.graph.task[computing[-1]]]].line)
+        return self.statement

@@ -18,9 +18,8 @@ from einturnip.core.distinct import sorted_distinct
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import splits_aggregation
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import from_numpy
-from einturnip.ir.einsum import Box, Einsum
+from einturnip.ir.einsum import Box, Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.select import Mode, compile_kernel

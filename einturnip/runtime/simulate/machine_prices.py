@@ -14,7 +14,7 @@ from einturnip.core.errors import BindError
 from einturnip.core.units import format_size
 from einturnip.cost.described_machines import DescribedMachine
 from einturnip.eingraph.types import EinsumNode
-from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import contraction
 from einturnip.ir.region import Region
 from einturnip.memgraph.types import COMPUTE, DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph, TaskKind

@@ -25,8 +25,8 @@ from einturnip.storage.io.coalesced_reads import BufferedReads
 from einturnip.storage.io.file_source import StoredTensor
 from einturnip.storage.io.page_eviction import PageEviction
 from einturnip.storage.io.pages import PENDING_NBYTES, drop, waiting_nbytes
-from einturnip.storage.io.small_files import open_regular
 from einturnip.storage.layout import c_layout
+from einturnip.storage.location import open_regular
 from einturnip.storage.types import Array, Extent, Region
 
 Coordinates = tuple[int, ...]

@@ -15,8 +15,7 @@ from einturnip.storage.file_format import FileFormat
 from einturnip.storage.formats import gguf, safetensors
 from einturnip.storage.formats.dequantize import ExpandedSource
 from einturnip.storage.io.file_source import FileSource
-from einturnip.storage.io.small_files import read_json
-from einturnip.storage.location import INDEX, closed_on_error, no_such_file, open_file, pick_key
+from einturnip.storage.location import INDEX, closed_on_error, no_such_file, open_file, pick_key, read_json
 from einturnip.storage.outputs.sinks import FileSkeleton, Tensors
 from einturnip.storage.stacked import StackedSource
 from einturnip.storage.types import Source

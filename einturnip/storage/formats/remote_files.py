@@ -14,7 +14,7 @@ from einturnip.storage.file_versions import Version
 from einturnip.storage.formats.npy import npy_layout, read_header
 from einturnip.storage.formats.zarr import encoded_source
 from einturnip.storage.formats.zarr_metadata import MARKS, node_kind, read_array
-from einturnip.storage.io.small_files import MAX_JSON_NBYTES
+from einturnip.storage.location import MAX_JSON_NBYTES
 from einturnip.storage.remote import RemoteStore, array_in_one_piece
 
 OBJECT_COPIES = 4

@@ -19,9 +19,8 @@ from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.file_format import FileFormat
 from einturnip.storage.file_versions import ChunkVersions, Version, version
 from einturnip.storage.formats.zarr_metadata import MARKS, ShardLayout, ZarrArray, node_kind, read_array
-from einturnip.storage.io.small_files import open_regular
 from einturnip.storage.io.transfer import read_full
-from einturnip.storage.location import no_such_file, pick_key
+from einturnip.storage.location import no_such_file, open_regular, pick_key
 from einturnip.storage.outputs.sinks import Container, FileSkeleton, Tensors
 from einturnip.storage.types import Array, Region
 

@@ -21,7 +21,7 @@ from einturnip.storage.chunks.compression import UnknownCodecError
 from einturnip.storage.chunks.decoder import Codec, Filter
 from einturnip.storage.chunks.files import Coordinates, fill_of
 from einturnip.storage.formats.zarr_codecs import codec
-from einturnip.storage.io.small_files import read_json
+from einturnip.storage.location import read_json
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files of which every Zarr directory contains one."""

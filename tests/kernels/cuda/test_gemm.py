@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from einturnip.ir.aggregations import aggregation
-from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, C64, F16, F32, F64, I64
-from einturnip.ir.einsum import Einsum
+from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.cuda.gemm import Gemm, GemmOperand, gemm
 from einturnip.kernels.cuda.types import DeviceTile
