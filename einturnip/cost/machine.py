@@ -205,24 +205,7 @@ class Machine:
         return out | {name: dict(getattr(self, name)) for name in ("points", "turns", "products")}
 
 
-_NUMBERS = (
-    "memory_bandwidth",
-    "read_bandwidth",
-    "cached_bandwidth",
-    "near_bandwidth",
-    "cache_nbytes",
-    "write_bandwidth",
-    "spill_read",
-    "spill_write",
-    "op_latency",
-    "run_latency",
-    "cold_run_latency",
-    "page_latency",
-    "fault",
-    "read_core",
-    "write_core",
-    "spill_core",
-)
+_NUMBERS = tuple(field.name for field in fields(Machine) if field.type == "float")
 
 
 def _between(side: int) -> tuple[int, float]:

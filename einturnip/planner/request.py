@@ -23,6 +23,7 @@ from einturnip.planner.replayed_plan import ReplayedChoices
 from einturnip.runtime.host.compilation import available, has_room
 from einturnip.runtime.host.zero_copy import zero_copy_machine
 from einturnip.storage import file_format, location
+from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.types import Source, contiguous_nbytes
@@ -184,8 +185,10 @@ def request_for(
     machine = replace(
         machine, compiled=compiled, link=options.link, rates=relative(options.rates) if options.rates else ()
     )
-    if device.kind.on_host and not options.reproducible:
-        machine = zero_copy_machine(machine, graph, sources, targets)
+    # An output that goes to an array has its own name as its target.
+    arrays = all(isinstance(s, ArraySource) for s in sources.values()) and all(t == n for n, t in targets.items())
+    if arrays and device.kind.on_host and not options.reproducible:
+        machine = zero_copy_machine(machine, graph)
     layouts = {name: file_layout(source) for name, source in sources.items()}
     return PlanRequest(graph, sources, targets, options, device, machine, memory, layouts)
 

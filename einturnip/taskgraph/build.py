@@ -22,8 +22,8 @@ from einturnip.kernels.protocol import Mode
 from einturnip.taskgraph.accumulate import Accumulators, max_additions, tiles_of_group
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
-from einturnip.taskgraph.operands import Demand, Key, MissingOperand, OperandValue, SentParts, Slot, picker
-from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
+from einturnip.taskgraph.operands import Demand, Key, MissingOperand, OperandValue, SentParts, Slot
+from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, picker, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout, overlapping_inputs
 from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, read_ranges, visible_parts
@@ -71,7 +71,7 @@ class _Lowering:
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box, int], OperandValue] = {}
-        self.sent = SentParts(columns, sites)
+        self.sent = None if sites is None else SentParts(columns, sites)
         self.turned, self.ranges = [False] * n, read_ranges(self.graph)
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
@@ -284,7 +284,7 @@ class _Lowering:
             if keys[0] not in self.tile[operand]:
                 yield MissingOperand(operand, keys[0], None)
             v = self.tile[operand][keys[0]]
-            if site != UNASSIGNED:
+            if self.sent is not None and site != UNASSIGNED:
                 v = self.sent.received(operand, v, need, site)
             self.boxes[operand, need, site] = OperandValue(v, v)
         else:

@@ -5,8 +5,7 @@ A site that reads a small part of a tile of another site receives that part, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from einturnip.ir.einsum import Box
@@ -44,7 +43,7 @@ Slot = tuple[int, Callable[[Key], Key] | None]
 class SentParts:
     """The parts of tiles that sites send to others, each copied once on the site that has the tile."""
 
-    def __init__(self, columns: TaskColumns, sites: Sites | None) -> None:
+    def __init__(self, columns: TaskColumns, sites: Sites) -> None:
         self._columns, self._sites = columns, sites
         self._known: dict[tuple[int, Box], int] = {}
 
@@ -55,17 +54,10 @@ class SentParts:
         """
         columns = self._columns
         tile, owner = columns.box_of(v), columns.devices_of.get(v, site)
-        if self._sites is None or owner == site or tile == need or self._sites.reads_most(i, tile, site):
+        if owner == site or tile == need or self._sites.reads_most(i, tile, site):
             return v
         if (v, need) not in self._known:
             nbytes = points(need) * columns.graph.nodes[i].dtype.itemsize
             self._known[v, need] = made = columns.new_value(ValueKind.TILE, i, need, nbytes, owner)
             columns.transfer(TaskKind.MOVE, i, [x for bounds in need for x in bounds], made, [v], [v])
         return self._known[v, need]
-
-
-def picker(axes: Sequence[int]) -> Callable[[Key], Key]:
-    """Return a function that selects the given entries of a key."""
-    if len(axes) > 1:
-        return itemgetter(*axes)
-    return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())

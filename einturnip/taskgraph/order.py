@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import TypeAlias
 
 from einturnip.kernels.mask import LabelMask
@@ -89,3 +90,10 @@ def idle_tiles(mask: LabelMask, part: Partitioning, keys: Sequence[Key], steps: 
         nothing = [k + inner for inner in steps if mask.is_idle(part.box(k + inner))]
         found.update(nothing if len(nothing) < len(steps) else nothing[1:])
     return frozenset(found)
+
+
+def picker(axes: Sequence[int]) -> Callable[[Key], Key]:
+    """Return a function that selects the given entries of a key."""
+    if len(axes) > 1:
+        return itemgetter(*axes)
+    return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())

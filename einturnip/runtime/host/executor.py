@@ -17,6 +17,7 @@ from einturnip.memgraph.views import ArenaMemory, Array, NodeTile, OpViews
 from einturnip.runtime.host.index_origin import locate_index, statement_of
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.numeric_events import NumericEvents, host_parts
+from einturnip.storage.arrays import ArraySource
 from einturnip.storage.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -169,17 +170,17 @@ class OpExecutor(TransferEnds):
         spill: SpillAccess | None,
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
-        self._zero_copy = ZeroCopyTiles(graph, sources, sinks)
-        self.views.external = None if self._zero_copy.empty else self._zero_copy
+        arrays = any(isinstance(end, ArraySource) for end in (*sources, *sinks))
+        tiles = ZeroCopyTiles(graph, sources, sinks) if arrays else None
+        self._zero_copy = self.views.external = None if tiles is None or tiles.empty else tiles
         self._kernels: dict[NodeTile, HostKernel] = {}
         self._by_blas = self.tasks.ordered  # reproducible runs use BLAS, because compiled code may be absent
         self._kind, self._unit = graph.kind.data, graph.unit.data
 
     def is_zero_copy(self, i: int) -> bool:
         """Return whether op ``i`` is a transfer that needs no copy, so that it only counts its bytes."""
-        return (
-            not self._zero_copy.empty and self._kind[i] in _TRANSFERS and self._zero_copy.needs_no_copy(self.graph[i])
-        )
+        tiles = self._zero_copy
+        return tiles is not None and self._kind[i] in _TRANSFERS and tiles.needs_no_copy(self.graph[i])
 
     def run(self, i: int) -> None:
         """Execute op ``i``."""
@@ -201,7 +202,7 @@ class OpExecutor(TransferEnds):
         op = self.graph[i]
         if op.kind == OpKind.MOVE:
             self.views.move(op)
-        elif op.kind in _TRANSFERS and self._zero_copy.needs_no_copy(op):
+        elif self._zero_copy is not None and op.kind in _TRANSFERS and self._zero_copy.needs_no_copy(op):
             self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
         elif op.kind.lane == Lane.IN:
             self.read(op, self.arena_side(op))

@@ -200,19 +200,12 @@ def _is_disjoint(number: int, arrays: Mapping[int, Array]) -> bool:
     return not any(np.may_share_memory(arrays[number], a) for n, a in arrays.items() if n != number)
 
 
-def zero_copy_machine(
-    machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str]
-) -> Machine:
-    """Return the machine with nearly free transfers, if the graph reads and writes only arrays.
+def zero_copy_machine(machine: Machine, graph: EinGraph) -> Machine:
+    """Return the machine with nearly free transfers, for a graph that reads and writes only arrays.
 
     With free transfers the planner chooses tiles just small enough to balance the workers. Graphs with matrix products
     by BLAS keep the rates of files, which lead to smaller tiles whose panels fit the cache.
-
-    ``targets``: by output, its file; an output that goes to an array has its own name.
     """
-    arrays = all(isinstance(source, ArraySource) for source in sources.values())
-    if not arrays or any(target != name for name, target in targets.items()):
-        return machine
     if not machine.compiled and _has_product(graph):
         return machine
     rate, run = 10 * machine.memory_bandwidth, 1e-3 * machine.run_latency
