@@ -18,9 +18,8 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.phases import enter
 from einturnip.core.process_resources import gc_paused, peak_resident_nbytes, reserved
-from einturnip.devices.choice import choose, within
 from einturnip.devices.host import blas_threads
-from einturnip.devices.kind import DeviceChoice
+from einturnip.devices.kind import DeviceChoice, choose, within
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import Loop, TypedProgram

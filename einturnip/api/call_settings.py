@@ -16,7 +16,7 @@ from einturnip.core.errors import BindError
 from einturnip.core.process_resources import callers_nbytes
 from einturnip.core.units import parse_size, parse_sizes, smallest_and_extra
 from einturnip.cost.site_rates import parse_link, parse_rates
-from einturnip.devices.choice import is_on_host
+from einturnip.devices.kind import is_on_host
 from einturnip.storage.types import Array
 
 Size = str | int

@@ -23,7 +23,7 @@ from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
 from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import BindError, RunError
-from einturnip.devices.choice import of_sites
+from einturnip.devices.kind import of_sites
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
 from einturnip.runtime.scheduler.report import Prediction, Progress

@@ -129,12 +129,12 @@ def _peaks(cores: int) -> Iterator[tuple[str, str]]:
 def _devices() -> Iterator[tuple[str, str]]:
     """Yield the usable devices, or the reason why there are none, with a remedy."""
     from einturnip.core.errors import DeviceError
-    from einturnip.devices import choice
-    from einturnip.devices.choice import choose
+    from einturnip.devices import kind as kinds
+    from einturnip.devices.kind import choose
 
-    for name in choice.names():
+    for name in kinds.names():
         try:
-            kind = choice.find(name)
+            kind = kinds.find(name)
         except DeviceError as error:
             yield name, f"none: {error}"
         else:

@@ -125,7 +125,7 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if on_host and "numpy" not in sys.modules and not isinstance(memory, tuple):
         with planning_limit(memory, MIN_RUN_NBYTES):
             require_room()
-    from einturnip.devices.choice import check
+    from einturnip.devices.kind import check
 
     check(value)
     return value

@@ -83,7 +83,7 @@ def command(
     from einturnip.api.segmented_plan import PlannedSegments
     from einturnip.api.staged_job import StagedJob
     from einturnip.cli.planning import ProgramArguments, planned
-    from einturnip.devices.choice import of_sites
+    from einturnip.devices.kind import of_sites
     from einturnip.report.progress import shown
     from einturnip.report.sites import require_work, require_work_of_all
     from einturnip.storage.generated import AbsentSource

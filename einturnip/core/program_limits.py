@@ -1,7 +1,7 @@
 """Limits on the size of a program, and on the memory of reading and planning it.
 
 A program beyond a limit of size is refused before memory is allocated: files by their size, loops and calls by counting
-the equations of their expansion (``lang/elaborate/expanded_size.py``, ``eingraph/build/program.py``).
+the equations of their expansion (``lang/elaborate/syntax_analysis.py``, ``eingraph/build/program.py``).
 
 Reading and planning stop near the memory limit and refuse the program: ``planning_limit`` states the limit of a thread;
 loops that allocate call ``checkpoint``.

@@ -1,11 +1,20 @@
-"""DeviceKind: the interface of a kind of device, and the CPU's. DeviceChoice: the devices of a run."""
+"""Kinds of devices: their interface, the CPU's, the table of all, and the option ``--device``.
+
+An installed package adds a kind with an entry point of the group ``einturnip.devices``, whose name is the kind's and
+whose value is a ``DeviceKind`` object.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
+from einturnip.core import entry_points
+from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_resources import available_memory
 from einturnip.kernels.select import Mode, planned_workspace_nbytes
 
@@ -13,6 +22,19 @@ if TYPE_CHECKING:
     from einturnip.cost.machine import Machine
     from einturnip.devices.protocol import Device
     from einturnip.ir.region import Space
+
+GROUP = "einturnip.devices"
+AUTOMATIC = ("cuda",)
+"""Kinds that ``--device auto`` looks for, in this order, before it takes the CPU."""
+
+# name: (module under devices, its DeviceKind object)
+_BUILT_IN = {"cpu": ("kind", "CPU"), "cuda": ("cuda.kind", "CUDA"), "sim": ("simulated", "SIM")}
+
+MAX_SITES = 1024
+
+_VALUE = re.compile(r"(?P<kind>[a-z]\w*)(:(?P<numbers>\d+(,\d+)*))?(\+(?P<option>\w+))?", re.ASCII)
+_SEVERAL = re.compile(r"(?P<kind>[a-z]\w*)(:\d+(,\d+)*)?([,+;][a-z]\w*(:\d+(,\d+)*)?)+", re.ASCII)
+"""Values that name a kind more than once, or several kinds."""
 
 
 class DeviceKind:
@@ -145,3 +167,130 @@ class CpuKind(DeviceKind):
 
 CPU = CpuKind()
 ON_CPU = DeviceChoice(CPU)
+
+
+def check(word: str) -> None:
+    """Check the syntax of a ``--device`` value, without looking at this machine's devices.
+
+    Raises:
+        BindError: it is not a device, or names too many devices.
+        DeviceError: an installed package registers this kind of device, but its module fails.
+    """
+    if word != "auto":
+        _parse(word)
+
+
+def choose(word: str) -> DeviceChoice:
+    """Return the devices for a ``--device`` value; ``auto`` is the first usable GPU, else the CPU.
+
+    Raises:
+        BindError, DeviceError: there is no such device; the message says what helps.
+    """
+    if word != "auto":
+        kind, numbers, option = _parse(word)
+        return kind.choose(numbers, option, word)
+    reasons = []
+    for name in AUTOMATIC:
+        offered = kind_of(name).automatic()
+        if isinstance(offered, DeviceChoice):
+            return offered
+        reasons.append(offered)
+    return DeviceChoice(CPU, why="; ".join(reasons))
+
+
+def of_sites(count: int) -> str:
+    """Return the ``--device`` value of a plan for ``count`` sites: simulated devices, or the CPU.
+
+    Raises:
+        BindError: the number is not between 1 and MAX_SITES.
+    """
+    if not 1 <= count <= MAX_SITES:
+        raise BindError(f"sites={count}: a plan is for 1 to {MAX_SITES} sites")
+    return f"sim:{','.join(map(str, range(count)))}" if count > 1 else "cpu"
+
+
+def is_on_host(word: str) -> bool:
+    """True if the threads of the process run the plan.
+
+    Raises:
+        BindError, DeviceError: as ``choose``.
+    """
+    kind = choose(word).kind if word == "auto" else _parse(word)[0]
+    return kind.on_host
+
+
+@cache
+def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
+    """Return the kind, the numbers and the option of a value.
+
+    Raises:
+        BindError, DeviceError: as ``check``.
+    """
+    parts = _VALUE.fullmatch(word)
+    kind = None if parts is None else find(parts["kind"])
+    several = _SEVERAL.fullmatch(word)
+    if several and (parts is None or parts["option"] in names()):
+        raise BindError(
+            f"--device {word}: the devices of a run are of one kind, and their numbers follow it once. help: "
+            f"{several['kind']}:0,1 for two devices"
+        )
+    if parts is None or kind is None:
+        raise BindError(f"'{word}' is not a device. help: {_examples()}")
+    numbers = tuple(int(number) for number in (parts["numbers"] or "").split(",") if number)
+    option = parts["option"] or ""
+    if (numbers and not kind.max_devices) or (option and option not in kind.options):
+        raise BindError(f"'{word}' is not a device. help: {_examples()}")
+    if len(numbers) > max(1, kind.max_devices):
+        raise BindError(f"--device {word}: one run uses at most {kind.max_devices} devices. help: name fewer")
+    return kind, numbers, option
+
+
+def _examples() -> str:
+    return f"auto, {', '.join(names())}, or with numbers or an option, as in cuda:1, cuda:0,1 and cuda:1+tf32"
+
+
+def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple[DeviceChoice, int]:
+    """Divide a device's budget into the memory of its libraries and the arena.
+
+    Returns the device and the arena's bytes.
+
+    A stated ``memory`` contains the libraries' memory; a stated ``arena`` does not.
+    """
+    if arena is None and memory is None:
+        memory = chosen.kind.arena_nbytes(chosen.numbers)
+    budget = memory if arena is None else arena
+    assert budget is not None
+    library = chosen.kind.library_nbytes(budget)
+    return replace(chosen, library=library), budget - library if arena is None else budget
+
+
+@cache
+def find(name: str) -> DeviceKind | None:
+    """The kind of device with this name; None if there is none.
+
+    Raises:
+        DeviceError: an installed package registers the kind, but its module fails.
+    """
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name]
+        found: DeviceKind = getattr(import_module(f"einturnip.devices.{module}"), attribute)
+        return found
+    registered: DeviceKind | None = entry_points.load(GROUP, name, f"devices '{name}'", DeviceError)
+    return registered
+
+
+def kind_of(device: str) -> DeviceKind:
+    """The kind of a device by its name in reports, as in ``cuda:0``."""
+    found = find(device.partition(":")[0])
+    assert found is not None, device
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """The names of all kinds, those of einturnip first."""
+    return (*_BUILT_IN, *(name for name in entry_points.names(GROUP) if name not in _BUILT_IN))
+
+
+def is_name(word: str) -> bool:
+    """True if a kind has this name. No module is loaded."""
+    return word in _BUILT_IN or word in entry_points.names(GROUP)

@@ -14,7 +14,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.process_resources import total_memory
 from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import kind_of
+from einturnip.devices.kind import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
 from einturnip.planner.predict import min_seconds
 from einturnip.planner.request import Options

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import READERS
-from einturnip.devices.choice import kind_of
+from einturnip.devices.kind import kind_of
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind, op_kind
 from einturnip.runtime.host.compilation import left_to_numpy

@@ -17,7 +17,7 @@ from einturnip.core.errors import CapacityError, NeedsMore
 from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import kind_of
+from einturnip.devices.kind import kind_of
 from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
 from einturnip.eingraph.rewrite.passes import rewrite

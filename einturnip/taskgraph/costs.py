@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from einturnip.cost.machine import Machine
-from einturnip.devices.choice import kind_of
+from einturnip.devices.kind import kind_of
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.mask import LabelMask, label_mask

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from einturnip.devices import choice
+from einturnip.devices import kind as kinds
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
@@ -43,7 +43,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
                 found.append(FakedDevice(name, made[-1], arena, 0 if k else pinned, chosen.library))
         return found
 
-    device = choice.find(kind)
+    device = kinds.find(kind)
     assert device is not None
     chosen = DeviceChoice(device, further=tuple(range(1, devices)))
     monkeypatch.setattr(device, "open", opened)

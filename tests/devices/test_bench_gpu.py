@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.devices.choice import choose
+from einturnip.devices.kind import choose
 from einturnip.kernels.cuda.nvrtc import nvrtc
 from harness import gpu, gpu_ceilings, gpu_page
 from harness.gpu_cases import gpu_cases

@@ -6,34 +6,34 @@ import pytest
 
 from einturnip import BindError, DeviceError
 from einturnip.api.call_settings import Settings
-from einturnip.devices import choice
+from einturnip.devices import kind as kinds
 from einturnip.devices.cuda import kind, probe
 from einturnip.devices.cuda.kind import CUDA
 from einturnip.devices.kind import CPU, DeviceChoice
 
 
 def test_words() -> None:
-    assert choice.choose("cpu").kind is CPU
-    assert choice.choose("sim:7").number == 7
+    assert kinds.choose("cpu").kind is CPU
+    assert kinds.choose("sim:7").number == 7
     for word in ("abacus", "sim+tf32", "cpu:0", "cuda:", "cuda:1,", "cuda:1:2", "Cuda", "auto:1", ""):
         with pytest.raises(BindError, match="not a device. help: auto, cpu, cuda, sim, or"):
-            choice.choose(word)
-    several = choice.choose("sim:7,8,7")
+            kinds.choose(word)
+    several = kinds.choose("sim:7,8,7")
     assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
     assert DeviceChoice(CUDA, 1, further=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
     for name in ("cuda", "sim"):
-        most = choice.kind_of(name).max_devices
+        most = kinds.kind_of(name).max_devices
         with pytest.raises(BindError, match=f"at most {most} devices"):
-            choice.check(f"{name}:" + ",".join(map(str, range(most + 1))))
+            kinds.check(f"{name}:" + ",".join(map(str, range(most + 1))))
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     probe.probe.cache_clear()
     for module in (kind, probe):
         monkeypatch.setattr(module, "driver", lambda: "no NVIDIA driver")
-    assert choice.choose("auto") == DeviceChoice(CPU, why="no NVIDIA driver")
+    assert kinds.choose("auto") == DeviceChoice(CPU, why="no NVIDIA driver")
     with pytest.raises(DeviceError, match="no NVIDIA driver.*help: install the driver"):
-        choice.choose("cuda")
+        kinds.choose("cuda")
     probe.probe.cache_clear()
 
 

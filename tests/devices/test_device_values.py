@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from einturnip.core.errors import BindError
-from einturnip.devices.choice import check
+from einturnip.devices.kind import check
 
 
 @pytest.mark.parametrize("word", ["sim:1,sim", "sim,sim:1", "sim:1,cpu", "sim:0+cpu", "cuda:0+cpu", "cuda:0,cuda:1"])

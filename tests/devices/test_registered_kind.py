@@ -15,8 +15,8 @@ import einturnip as et
 from einturnip.cli.doctor import _devices
 from einturnip.cli.main import cli
 from einturnip.core.errors import BindError, DeviceError
-from einturnip.devices import choice
-from einturnip.devices.choice import choose
+from einturnip.devices import kind as kinds
+from einturnip.devices.kind import choose
 from tests.installed import install
 from tests.language.harness import Sentence
 from tests.language.test_semantics import SENTENCES
@@ -32,12 +32,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """A folder with installed packages: the page's kind, and one that fails."""
     (example,) = re.findall(r"```python\n# eager_device.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (entry,) = re.findall(r'einturnip.devices"\]\n(.*?)\n', PAGE.read_text())
-    install(tmp_path, "eager_device", example, choice.GROUP, entry.replace('"', ""))
-    install(tmp_path, "broken_device", "raise ImportError('no driver')\n", choice.GROUP, "broken = broken_device:KIND")
+    install(tmp_path, "eager_device", example, kinds.GROUP, entry.replace('"', ""))
+    install(tmp_path, "broken_device", "raise ImportError('no driver')\n", kinds.GROUP, "broken = broken_device:KIND")
     monkeypatch.syspath_prepend(tmp_path)
-    choice.find.cache_clear()
+    kinds.find.cache_clear()
     yield tmp_path
-    choice.find.cache_clear()
+    kinds.find.cache_clear()
     for module in ("eager_device", "broken_device"):
         sys.modules.pop(module, None)
 

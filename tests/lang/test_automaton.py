@@ -11,7 +11,7 @@ from einturnip.core import package_data
 from einturnip.lang.lexer import LexToken, tokenize
 from einturnip.lang.syntax import tables
 from einturnip.lang.syntax.chunks import BlockToken, StatementChunk, statements
-from einturnip.lang.syntax.lalr import FILE, Automaton, Unexpected, load_tables
+from einturnip.lang.syntax.parser import FILE, Automaton, Unexpected, load_tables
 from einturnip.lang.syntax.tree_builder import TreeBuilder
 from tests.lang.test_format import MESSY, TIDY
 from tests.lang.test_show import PROGRAM

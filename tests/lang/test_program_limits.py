@@ -17,7 +17,7 @@ from einturnip.core.regular_files import read_regular
 from einturnip.eingraph.build import program
 from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text, lexer
-from einturnip.lang.elaborate import expanded_size, parameters
+from einturnip.lang.elaborate import parameters, syntax_analysis
 
 LOOP = "input x : f64[4]\ny[i] = x[i]\nfor t in 0 .. {rounds} {{\n    y[i] = y[i] + 1\n}}\noutput y\n"
 
@@ -72,7 +72,7 @@ def test_gradients_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_calls_are_multiplied_through_before_they_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (expanded_size, parameters):
+    for module in (syntax_analysis, parameters):
         monkeypatch.setattr(module, "MAX_TERMS", 5000)
     assert compile_text(nested(8)).outputs
     with pytest.raises(SourceError) as refused:
@@ -83,7 +83,7 @@ def test_calls_are_multiplied_through_before_they_are_written_out(monkeypatch: p
 
 
 def test_a_large_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (expanded_size, parameters):
+    for module in (syntax_analysis, parameters):
         monkeypatch.setattr(module, "MAX_TERMS", 500)
     assert code_of("y = 1 + 2\n" * 200 + "output y\n") == "E072"
     monkeypatch.setattr(lexer, "MAX_TOKENS", 500)
@@ -92,7 +92,7 @@ def test_a_large_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_imports_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (expanded_size, parameters):
+    for module in (syntax_analysis, parameters):
         monkeypatch.setattr(module, "MAX_TERMS", 500)
     (tmp_path / "lib.ein").write_text("".join(f"fn f{k}x(x) = x + {k}\n" for k in range(200)))
     with pytest.raises(SourceError) as refused:

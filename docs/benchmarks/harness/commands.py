@@ -125,7 +125,7 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     e  free order, fixed order and double buffering on c and d
     """
     from einturnip.core.errors import DeviceError
-    from einturnip.devices.choice import choose
+    from einturnip.devices.kind import choose
     from harness.gpu import run
 
     chosen = choose(device)

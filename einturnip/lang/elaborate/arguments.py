@@ -8,8 +8,8 @@ from einturnip.core.diagnostics import Span
 from einturnip.ir.dtypes import I64
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, rest_names, size_in
-from einturnip.lang.elaborate.labels import is_program_function
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
+from einturnip.lang.elaborate.syntax_analysis import is_program_function
 from einturnip.lang.elaborate.typing import settle
 from einturnip.lang.keywords import CONSTANTS
 from einturnip.lang.program import AccessExpr, AxisSize, Equation, NumberExpr, SizeExpr, SizeNumber

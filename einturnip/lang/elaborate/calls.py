@@ -15,8 +15,8 @@ from einturnip.lang.elaborate.context import ElaborationContext
 from einturnip.lang.elaborate.functions import call_function
 from einturnip.lang.elaborate.gradients import gradient
 from einturnip.lang.elaborate.imports import modules_with
-from einturnip.lang.elaborate.labels import lacks_labels, occurrences
 from einturnip.lang.elaborate.scope import dtype_named
+from einturnip.lang.elaborate.syntax_analysis import lacks_labels, occurrences
 from einturnip.lang.keywords import BUILT_IN, FUNCTIONS
 from einturnip.lang.program import Expr
 

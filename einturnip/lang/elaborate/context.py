@@ -7,8 +7,8 @@ from typing import Protocol
 
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax_tree as s
-from einturnip.lang.elaborate.labels import Occurrence, occurrences
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
+from einturnip.lang.elaborate.syntax_analysis import Occurrence, occurrences
 from einturnip.lang.keywords import RESERVED
 from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SizeExpr
 

@@ -7,8 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 from einturnip.core.errors import SourceError
 from einturnip.ir.dtypes import DTYPES
 from einturnip.lang import syntax_tree as s
-from einturnip.lang.elaborate.labels import MAX_DEPTH, too_deep
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
+from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, too_deep
 from einturnip.lang.elaborate.typing import TypeProblem, fits, literal, negate
 from einturnip.lang.keywords import CONSTANTS
 from einturnip.lang.program import DimDef, FileRef, InputDef, NumberExpr, Output, SizeExpr

@@ -11,8 +11,8 @@ from einturnip.lang.elaborate.arguments import Argument, as_constant, as_tensor
 from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, rest_names
 from einturnip.lang.elaborate.draft import FunctionDefinition
 from einturnip.lang.elaborate.gradients import as_variable, derived_by
-from einturnip.lang.elaborate.labels import MAX_DEPTH, occurrences
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
+from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, occurrences
 from einturnip.lang.program import AccessExpr, AxisSize, DimDef, Equation, EquationLabel, Expr, children
 
 MAX_CALL_DEPTH = 40

@@ -38,7 +38,7 @@ def hints_of(
 
 
 def _device(scope: NameScope, hint: s.HintNode) -> str:
-    from einturnip.devices.choice import is_name  # most programs place nothing
+    from einturnip.devices.kind import is_name  # most programs place nothing
 
     device = hint.arguments[0].text
     named = _DEVICE.fullmatch(device)

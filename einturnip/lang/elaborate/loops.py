@@ -13,9 +13,9 @@ from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
-from einturnip.lang.elaborate.labels import MAX_DEPTH, occurrences, too_deep
 from einturnip.lang.elaborate.pieces import shaped, whole
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
+from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, occurrences, too_deep
 from einturnip.lang.elaborate.targets import define
 from einturnip.lang.program import (
     CONDITION,

@@ -9,10 +9,10 @@ from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.arguments import as_tensor
 from einturnip.lang.elaborate.draft import FunctionDefinition, ProgramDraft
 from einturnip.lang.elaborate.equations import Elaboration
-from einturnip.lang.elaborate.expanded_size import expanded_size
 from einturnip.lang.elaborate.functions import definitions
 from einturnip.lang.elaborate.gradients import derived_by
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
+from einturnip.lang.elaborate.syntax_analysis import expanded_size
 from einturnip.lang.elaborate.typing import literal
 from einturnip.lang.program import AxisSize, DimDef, InputDef, SizeLiteral, SizeNumber
 

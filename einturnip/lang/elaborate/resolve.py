@@ -11,12 +11,12 @@ from einturnip.core.process_resources import gc_paused
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.elaborate.draft import ProgramDraft
-from einturnip.lang.elaborate.expanded_size import count_import, count_statement
 from einturnip.lang.elaborate.imports import Imports
 from einturnip.lang.elaborate.loops import loop
 from einturnip.lang.elaborate.parameters import declare_function
 from einturnip.lang.elaborate.scope import NameScope
 from einturnip.lang.elaborate.states import after_the_step
+from einturnip.lang.elaborate.syntax_analysis import count_import, count_statement
 from einturnip.lang.elaborate.targets import define
 from einturnip.lang.program import TypedProgram
 

@@ -12,11 +12,11 @@ from einturnip.lang.elaborate.context import rest_names, rest_of, slice_name
 from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.functions import CallFrame, enter, result
 from einturnip.lang.elaborate.hints import hints_of
-from einturnip.lang.elaborate.labels import MAX_DEPTH, is_program_function, occurrences, too_deep
 from einturnip.lang.elaborate.lhs import EquationLhs, Value, is_number, label_name, ordinary
 from einturnip.lang.elaborate.pieces import concatenated, merged, replaced
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.states import axes_of, changed, may_change
+from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, is_program_function, occurrences, too_deep
 from einturnip.lang.keywords import RESERVED
 from einturnip.lang.program import Equation, EquationLabel, Expr, PlanHint
 

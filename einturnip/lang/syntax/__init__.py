@@ -1,5 +1,5 @@
 """Parsing: text to syntax tree.
 
-``parser`` runs the LALR tables (``lalr``; ``tables`` generates them) on tokens of ``lang.lexer``;
+``parser`` runs the LALR tables, which ``tables`` generates, on tokens of ``lang.lexer``;
 ``formatter`` is the inverse and produces the canonical text.
 """

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from einturnip.core import package_data
-from einturnip.lang.syntax.lalr import FILE, Tables
+from einturnip.lang.syntax.parser import FILE, Tables
 
 
 def generate(grammar: str) -> Tables:
