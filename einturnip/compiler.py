@@ -39,8 +39,6 @@ from einturnip.runtime.scheduler.replay import ReplayState
 from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport
 from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
-from einturnip.runtime.stream.driver import window
-from einturnip.runtime.stream.run import dispatched, memory_of, one_schedule, run_on_devices
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.io.spill_file import SpillFile
@@ -237,6 +235,10 @@ def _on_streams(
     stop: threading.Event | None,
 ) -> tuple[TransferEnds, RunTrace]:
     """Run a plan on the streams of one or more devices."""
+    # Runs on the host do not load these.
+    from einturnip.runtime.stream.driver import window
+    from einturnip.runtime.stream.run import dispatched, memory_of, one_schedule, run_on_devices
+
     memgraph = planned.memgraph
     pinned = memgraph.host_nbytes + sum(planned.staging)
     devices = planned.device.kind.open(planned.device, memgraph.arenas_nbytes, pinned)

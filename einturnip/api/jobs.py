@@ -21,7 +21,6 @@ from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, output_tier
 from einturnip.planner.planner import PlannedProgram
-from einturnip.report.emit import FileTier
 from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.generated import SummarySink
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from einturnip.cluster.coordinator import OnWorkers
     from einturnip.cluster.transport import Cluster
     from einturnip.report.analyze import Analysis
+    from einturnip.report.emit import FileTier
     from einturnip.report.trace import TracedRun
 
 Missing = Callable[[InputNode], Source]
@@ -233,6 +233,8 @@ def results_nbytes(graph: EinGraph, names: Iterable[str]) -> dict[str, int]:
 
 def file_tiers(job: Job) -> dict[int, FileTier]:
     """The files and arrays of a memory graph's loads and stores, by tier number."""
+    from einturnip.report.emit import FileTier
+
     graph = job.planned.graph
     tiers: dict[int, FileTier] = {}
     for i, node in enumerate(graph.nodes):

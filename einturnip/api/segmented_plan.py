@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from einturnip.api.jobs import Missing, complete, tiers
 from einturnip.compiler import Options, make_plan
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.planner.planned_program import PlannedProgram
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.segment_traffic import SegmentPlan, joined_traffic, value_nbytes
 from einturnip.report.sites import SiteTraffic
 from einturnip.runtime.scheduler.report import Prediction, joined_prediction

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from einturnip.api.jobs import Job
     from einturnip.api.segmented_plan import PlannedSegments
     from einturnip.api.staged_job import StagedJob
-    from einturnip.planner.planned_program import PlannedProgram
+    from einturnip.planner.planner import PlannedProgram
     from einturnip.report.emit import IRLevel
 
 # Maximum number of ops of a plan for which other budgets are examined by default.

@@ -110,7 +110,7 @@ def planned(
 def _equal_layers(graph: EinGraph, options: Options) -> tuple[GraphSegment, ...] | None:
     """Return the segments of a program to be planned for many sites, if it has equal layers."""
     from einturnip.api.segmented_plan import equal_layers
-    from einturnip.devices.choice import choose
+    from einturnip.devices.kind import choose
 
     return equal_layers(graph, len(choose(options.device).numbers))
 

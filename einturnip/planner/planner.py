@@ -27,7 +27,6 @@ from einturnip.planner.request import PlanRequest, file_layouts
 from einturnip.runtime.host.compilation import require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
-from einturnip.runtime.stream.run import pinned_limit, with_host_tier
 from einturnip.storage.types import Sink, Source, transfer_itemsize
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.types import Decomposition
@@ -192,6 +191,8 @@ def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
     """Return the plan for the device: offloads go to host memory as long as it has space."""
     if request.device.kind.on_host:
         return replace(planned, device=request.device)
+    from einturnip.runtime.stream.run import pinned_limit, with_host_tier
+
     pinned = pinned_limit(request.options.host_memory, resident_nbytes())
     memgraph, staging = with_host_tier(planned.memgraph, pinned)
     return replace(planned, memgraph=memgraph, device=request.device, staging=staging)

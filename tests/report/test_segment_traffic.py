@@ -15,7 +15,7 @@ from einturnip.api.segmented_plan import PlannedSegments, plan_segments
 from einturnip.cli.main import cli
 from einturnip.compiler import Options, bind
 from einturnip.core.errors import BindError
-from einturnip.devices.choice import of_sites
+from einturnip.devices.kind import of_sites
 from einturnip.lang import compile_text
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.report.sites import site_traffic

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.check import check
-from einturnip.eingraph.rewrite.inline import inline_copies, inline_elementwise, inline_products, inline_scaled
-from einturnip.eingraph.rewrite.pieces import flatten_pieces, read_pieces
-from einturnip.eingraph.rewrite.reuse import reuse_maps
 from einturnip.eingraph.rewrite.sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite.sums import factor_sums
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, operands_of
@@ -26,17 +23,25 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     """
     interner = EinsumInterner()
     graph = simplify(_with_forms(graph, interner), interner)
-    if _is_chained(graph):
+    if _is_chained(graph):  # programs of one statement do not load the modules of these passes
+        from einturnip.eingraph.rewrite.inline import inline_copies, inline_elementwise, inline_products, inline_scaled
+
         graph = _until_fixpoint(graph, interner, inline_copies)
         if any(isinstance(node, ConcatNode) for node in graph.nodes):
+            from einturnip.eingraph.rewrite.pieces import flatten_pieces, read_pieces
+
             graph = simplify(flatten_pieces(read_pieces(graph, interner)), interner)
             graph = _until_fixpoint(graph, interner, inline_copies)
         for step in (inline_elementwise, inline_products, inline_scaled):
             graph = _until_fixpoint(graph, interner, step)
     graph = simplify(factor_sums(graph, interner, memory_nbytes), interner)
     if _is_chained(graph):
+        from einturnip.eingraph.rewrite.inline import inline_elementwise
+
         graph = _until_fixpoint(graph, interner, inline_elementwise)
     if sum(isinstance(node, EinsumNode) for node in graph.nodes) > 1:
+        from einturnip.eingraph.rewrite.reuse import reuse_maps
+
         graph = reuse_maps(graph, interner)
     check(graph)
     return graph
