@@ -1,5 +1,6 @@
 """Hypothesis profiles: ``default`` and ``ci`` draw the same every time; ``deep`` draws anew, for a night."""
 
+import gc
 import os
 import signal
 
@@ -33,3 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("machine_code"):
                 item.add_marker(pytest.mark.skip(reason="no machine code on this kind of machine"))
+
+
+def pytest_collection_finish() -> None:
+    # A large plan ends with a collection of garbage, which would walk over the objects of ten thousand tests each time.
+    gc.collect()
+    gc.freeze()
