@@ -75,13 +75,14 @@ prose: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
 
-# The long variants, which 'check' leaves out; those for CUDA are under 'cuda'.
+# The long variants, which 'check' leaves out, and the drawn tests with all examples, of which 'check' draws a quarter;
+# those for CUDA are under 'cuda'.
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore=tests/kernels/cuda/test_compiled.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "(slow or hypothesis) and not gpu" --hypothesis-profile=full --ignore=tests/kernels/cuda/test_compiled.py
 
 # All runs on worker processes; 'check' runs those that are not slow.
 cluster: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not gpu" --durations=10 tests/cluster
+	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=full --durations=10 tests/cluster
 
 # Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
 cuda: $(VENV)/.dev

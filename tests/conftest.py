@@ -1,4 +1,8 @@
-"""Hypothesis profiles: ``default`` and ``ci`` draw the same every time; ``deep`` draws anew, for a night."""
+"""Hypothesis profiles, and what holds for all tests.
+
+``sample`` is the profile of ``make check``, ``full`` that of ``make slow``; these and ``ci`` draw the same every time.
+``deep`` draws anew, for a night.
+"""
 
 import gc
 import os
@@ -6,6 +10,8 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.drawn import FULL, SAMPLE
 
 # Plans in tests are those of the built-in machine, whatever was measured here.
 os.environ["EINTURNIP_CALIBRATION"] = "off"
@@ -17,10 +23,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-settings.register_profile("default", max_examples=60, derandomize=True, **COMMON)
+settings.register_profile("sample", max_examples=SAMPLE, derandomize=True, **COMMON)
+settings.register_profile("full", max_examples=FULL, derandomize=True, **COMMON)
 settings.register_profile("ci", max_examples=300, derandomize=True, print_blob=True, **COMMON)
 settings.register_profile("deep", max_examples=20_000, print_blob=True, **COMMON)
-settings.load_profile("default")
+settings.load_profile("sample")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -246,7 +246,7 @@ KINDS: dict[str, Sequence[str]] = {
 }
 
 
-FEW = settings(max_examples=settings().max_examples // 4)
+FEW = settings(max_examples=max(1, settings().max_examples // 4))
 
 
 def agree(result: Outputs, expected: Mapping[str, Answer]) -> None:

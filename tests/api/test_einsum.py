@@ -10,6 +10,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import einturnip as et
+from tests.drawn import examples
 
 DTYPES = ("float64", "float32", "int64", "int8", "complex64", "bool")
 
@@ -43,7 +44,7 @@ def contractions(draw):
     return text, operands
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(contractions())
 def test_a_drawn_contraction_is_numpys(drawn):
     subscripts, operands = drawn

@@ -18,6 +18,7 @@ from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.runtime.host import compilation
 from einturnip.runtime.host.command_lists import EXECUTOR
+from tests.drawn import examples
 
 pytest.importorskip("llvmlite")
 if not code_cache.available():
@@ -87,7 +88,7 @@ def test_the_same_as_one_by_one(body: str, rounds: int) -> None:
     assert rounds < 200 or max(found.counts) > 8
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(300, 420), st.integers(0, 3), st.integers(-2, 2), st.integers(1, 2), st.booleans())
 def test_drawn_slices(rounds: int, offset: int, shift: int, step: int, backward: bool) -> None:
     index = f"{step} * t + {offset}" if not backward else f"{step} * (T - 1 - t) + {offset}"

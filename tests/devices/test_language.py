@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
+from tests.drawn import examples
 from tests.examples.harness import Example, assert_close
 from tests.examples.test_examples import PROGRAMS
 from tests.language.harness import Sentence
@@ -106,7 +107,7 @@ def test_another_order(kind: str, policy: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(12), suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_any_program_under_any_delays(kind: str, data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))

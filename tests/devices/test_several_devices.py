@@ -13,6 +13,7 @@ from einturnip.api.multi_program import shared_job
 from einturnip.compiler import Options
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
+from tests.drawn import examples
 from tests.examples.test_examples import PROGRAMS
 from tests.language.harness import Sentence
 from tests.language.test_semantics import SENTENCES
@@ -47,7 +48,7 @@ def test_every_example(path: Any, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(8), suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_any_program_under_any_delays(kind: str, data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))

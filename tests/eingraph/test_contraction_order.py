@@ -17,6 +17,7 @@ from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_orde
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
 from einturnip.eingraph.rewrite.optimal_order import best
 from einturnip.tuning.search import MAX_ORDERS_WORSE
+from tests.drawn import examples
 
 Labels = frozenset[int]
 
@@ -65,7 +66,7 @@ def networks(draw: st.DrawFn) -> tuple[list[Labels], Labels, dict[int, int]]:
     return factors, out, sizes
 
 
-@settings(max_examples=15)  # an order of many is searched for in some tenths of a second
+@settings(max_examples=examples(15))  # an order of many is searched for in some tenths of a second
 @given(networks())
 def test_an_order_of_many_is_no_worse_than_the_greedy_one(drawn: tuple[list[Labels], Labels, dict[int, int]]) -> None:
     factors, out, sizes = drawn

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.eingraph.printer import show
+from tests.drawn import examples
 from tests.eingraph.fused import (
     SCORES,
     VALUES,
@@ -52,7 +53,7 @@ FOLDS = (
     seed=st.integers(0, 99),
     dtype=st.sampled_from(["f32", "f64", "f16"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_drawn_programs(mask: str, weight: str, folds: list[str], cuts: list[int], seed: int, dtype: str) -> None:
     """One region or none, the same values: rows without a key that counts, too."""
     made = "\n".join(

@@ -13,13 +13,14 @@ from einturnip.lang import compile_text
 from einturnip.testing import Answer, DrawnCase, assert_agrees, programs
 from einturnip.testing import evaluate as oracle
 from einturnip.testing.strategies import FEATURES
+from tests.drawn import examples
 from tests.reference.eingraph import evaluate
 
 # The oracle gives a number that replaces a slice its own dtype: such programs are held against loops elsewhere.
 WHOLE = tuple(feature for feature in FEATURES if feature != "replacements")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(features=WHOLE))
 def test_einsums_compute_what_the_program_says(case: DrawnCase) -> None:
     with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U6
 from einturnip.ir.einsum import Einsum, contraction
 from einturnip.ir.evaluate import apply, finalize_state, identity_state
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from tests.drawn import examples
 from tests.reference.einsum import combine_states, evaluate_einsum
 
 
@@ -126,7 +127,7 @@ def test_half_precision_sums_accumulate_in_single() -> None:
     assert found.dtype == np.float16 and found == 5000
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(-3, 3), st.integers(-3, 3))
 def test_integer_powers_never_stop_a_run(base: int, exponent: int) -> None:
     found = apply("pow", [np.array([base]), np.array([exponent])], I64)[0]

@@ -16,6 +16,7 @@ from einturnip.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 from einturnip.ir.einsum import Index
 from einturnip.ir.operators import Array
 from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarCast, ScalarConst
+from tests.drawn import examples
 from tests.reference.eingraph import evaluate
 
 SIZES = {"i": 2, "j": 3, "k": 2, "l": 1}
@@ -154,7 +155,7 @@ def small_integers(graph: EinGraph, seed: int) -> dict[str, Array]:
     return {n.name: rng.integers(-2, 3, n.shape).astype(n.dtype.numpy) for n in inputs}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs(), st.integers(0, 3), st.sampled_from([None, 64]))
 def test_rewriting_changes_no_output(graph: EinGraph, seed: int, memory_nbytes: int | None) -> None:
     check(graph)

@@ -16,6 +16,7 @@ from einturnip.eingraph.build import stages
 from einturnip.eingraph.build.stage_types import StagedProgram
 from einturnip.eingraph.build.stages import build_stages
 from einturnip.lang import compile_text
+from tests.drawn import examples
 from tests.eingraph.test_while import arenas
 
 RNG = np.random.default_rng(0)
@@ -206,7 +207,7 @@ def test_segments_keep_about_the_square_root_of_the_states() -> None:
     st.booleans(),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=16)
+@settings(deadline=None, max_examples=examples(16))
 def test_drawn_bodies(iterations: int, n: int, first: str, second: str, writes_first: bool, small: bool) -> None:
     write, compute = f"H[t, i] = {first}", f"v[i] = 0.5 * v[i] * c[i] + {second}"
     body = "\n  ".join([write, compute] if writes_first else [compute, write])

@@ -16,6 +16,7 @@ from einturnip.eingraph.build import stages
 from einturnip.eingraph.build.stage_types import StagedProgram
 from einturnip.eingraph.build.stages import build_stages
 from einturnip.lang import compile_text
+from tests.drawn import examples
 
 RNG = np.random.default_rng(0)
 REAL, INTEGERS = RNG.random, RNG.integers
@@ -271,7 +272,7 @@ def test_short_loops_are_unrolled() -> None:
     st.sampled_from(["v[i]", "H[t, i]", "X[t, n-1-i]", "where(t > 1, v[i], 2.0)", "max[j] v[j]", "H[t+1 ? 0.25, i]"]),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_drawn_bodies(iterations: int, n: int, first: str, second: str, writes_first: bool) -> None:
     """Reads of slices before and after the tensor is written, in two orders."""
     write, compute = f"H[t, i] = {first}", f"v[i] = 0.5 * v[i] + {second}"

@@ -15,6 +15,7 @@ from einturnip.core.errors import CapacityError, SourceError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.build.stages import build_stages
 from einturnip.lang import compile_text
+from tests.drawn import examples
 from tests.reference.program import evaluate
 from tests.reference.program_check import check
 
@@ -241,7 +242,7 @@ def test_a_condition_that_becomes_nan_ends_the_loop() -> None:
     st.integers(0, 12),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_drawn_bodies(condition: str, body: list[str], n: int, stop: float, bound: int, least: bool) -> None:
     lines = "\n  ".join([*body, "k = k + 1"])
     text = (

@@ -14,6 +14,7 @@ from einturnip.ir.evaluate import State
 from einturnip.ir.laws import factors, linear
 from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarConst
+from tests.drawn import examples
 from tests.kernels.regions import CASES, Array, Made, attention
 from tests.reference.region import combine_spaces, evaluate_space, finalize_space, identity_space
 
@@ -39,7 +40,7 @@ def test_whole(number: int) -> None:
 
 
 @given(number=st.integers(0, len(CASES) - 1), cuts=st.lists(st.integers(1, 12), max_size=3), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_states_combine_in_any_order(number: int, cuts: list[int], data: st.DataObject) -> None:
     made = CASES[number](np.random.default_rng(1))
     region, left = made.region, [*states(made, cuts), identity_space(made.region, made.region.shape)]

@@ -17,6 +17,7 @@ from einturnip.kernels.fused.block_iterator import BlockIterator
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.select import compile_tile
+from tests.drawn import examples
 from tests.kernels.regions import Array, attention, call
 
 _S, _T = 2, 4  # labels of rows and of columns
@@ -42,7 +43,7 @@ def masks(draw: st.DrawFn) -> tuple[Scalar, Array]:
     return call(op, found[0][0], found[1][0], dtype=BOOL), both(found[0][1], found[1][1])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(masks(), st.tuples(st.integers(1, 33), st.integers(1, 33)), st.integers(1, 40), st.data())
 def test_every_point_that_counts_is_met_once(
     drawn: tuple[Scalar, Array], blocks: tuple[int, int], strip: int, data: st.DataObject

@@ -18,6 +18,7 @@ from einturnip.kernels import select
 from einturnip.kernels.expr.assemble import PrimitiveStep
 from einturnip.kernels.numpy.blocked import BlockedKernel
 from einturnip.kernels.protocol import Mode
+from tests.drawn import examples
 from tests.kernels.test_kernels import einsums
 
 SIZES = (1, 2, 5, 33, 64, 65, 129, 500, 1025, 4097, 70000)
@@ -40,7 +41,7 @@ def contents(kernel: BlockedKernel) -> tuple[Any, ...]:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_shared_steps_are_those_of_a_kernel_made_alone(data: st.DataObject) -> None:
     drawn = data.draw(einsums())
     bounds = tuple(data.draw(st.sampled_from(SIZES)) for _ in drawn.bounds)

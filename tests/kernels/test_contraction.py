@@ -19,6 +19,7 @@ from einturnip.kernels.blas.cblas import NumpyProduct
 from einturnip.kernels.blas.contraction import ContractionKernel, contraction_kernel
 from einturnip.kernels.blas.contraction_spec import contraction_spec
 from einturnip.kernels.protocol import CallArguments
+from tests.drawn import examples
 from tests.reference.einsum import combine_states, evaluate_einsum
 
 from .test_kernels import check_equal, tensor
@@ -91,7 +92,7 @@ def forced(einsum: Einsum, extents: tuple[int, ...], whole: bool, panel: int, re
 
 @pytest.mark.parametrize("library", ["cblas", "numpy"])
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_contraction(library: str, data: st.DataObject) -> None:
     einsum = data.draw(contractions())
     whole = data.draw(st.booleans())

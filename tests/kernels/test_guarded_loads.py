@@ -19,6 +19,7 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.lang import compile_text
+from tests.drawn import examples
 from tests.kernels.test_short_vectors import DTYPES, laid_out, machine_code, modes
 from tests.reference.einsum import evaluate_einsum
 
@@ -96,7 +97,7 @@ def run_tile(
 
 
 @given(st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_any_tile_as_the_reference(data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(sorted(CASES)))
     einsum, dtype = CASES[key], key[2]

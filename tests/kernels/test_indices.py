@@ -18,6 +18,7 @@ from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, Scal
 from einturnip.kernels import select
 from einturnip.kernels.blas import cblas
 from einturnip.kernels.blas.contraction import ContractionKernel
+from tests.drawn import examples
 from tests.reference.einsum import combine_states, evaluate_einsum
 
 from .test_contraction import forced
@@ -104,7 +105,7 @@ def check_tiles(data: st.DataObject, einsum: Einsum, operands: tuple[np.ndarray,
 
 @pytest.mark.parametrize("affine", [True, False])
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_static_index(affine: bool, data: st.DataObject) -> None:
     einsum = data.draw(indexed((None, None, *LANGUAGE), affine))
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
@@ -150,7 +151,7 @@ def padded(draw: st.DrawFn) -> Einsum:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_padding(data: st.DataObject) -> None:
     einsum = data.draw(padded())
     check_tiles(data, einsum, (tensor(data.draw, einsum.operand_shape(0), F32),))
@@ -206,7 +207,7 @@ def convolutions(draw: st.DrawFn) -> Einsum:
 
 @pytest.mark.parametrize("library", ["cblas", "numpy"])
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_convolutions_by_products(library: str, data: st.DataObject) -> None:
     einsum = data.draw(convolutions())
     panel, result = data.draw(st.sampled_from(((1 << 20, 1 << 20), (128, 64), (64, 256))))

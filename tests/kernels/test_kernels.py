@@ -16,6 +16,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.numpy import blocked
+from tests.drawn import examples
 from tests.reference.einsum import evaluate_einsum
 
 DTYPES = (BOOL, I8, U8, I32, I64, F16, BF16, F32, F64, C64, C128)
@@ -101,7 +102,7 @@ def check_equal(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_whole(data: st.DataObject) -> None:
     einsum = data.draw(einsums())
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
@@ -112,7 +113,7 @@ def test_whole(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_touches_in_any_order_then_finish(data: st.DataObject) -> None:
     einsum = data.draw(einsums(tuple(AGGREGATIONS)))
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))

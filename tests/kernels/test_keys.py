@@ -16,6 +16,7 @@ from einturnip.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from einturnip.ir.einsum import Einsum, Key
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels import select
+from tests.drawn import examples
 from tests.reference.einsum import evaluate_einsum
 
 from .test_indices import LANGUAGE, check_tiles
@@ -66,7 +67,7 @@ def keyed(draw: st.DrawFn, scatter: bool) -> Einsum:
 
 @pytest.mark.parametrize("scatter", [True, False])
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_keys(scatter: bool, data: st.DataObject) -> None:
     einsum = data.draw(keyed(scatter))
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))

@@ -17,6 +17,7 @@ from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.select import compile_tile
 from einturnip.lang import compile_text
+from tests.drawn import examples
 
 pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]
 
@@ -78,7 +79,7 @@ def agree(einsum: Einsum, extents: tuple[int, ...], operands: list[np.ndarray], 
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_as_numpy_does(data: st.DataObject) -> None:
     read, out, right = data.draw(st.sampled_from(EQUATIONS))
     dtype = data.draw(st.sampled_from(sorted(DTYPES)))

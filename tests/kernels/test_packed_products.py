@@ -32,6 +32,7 @@ from einturnip.kernels.parallel_parts import FINER
 from einturnip.kernels.protocol import CallArguments
 from einturnip.kernels.select import compile_kernel
 from einturnip.kernels.thread_scratch import thread_scratch
+from tests.drawn import examples
 from tests.kernels.test_contraction import compile_contraction
 
 pytestmark = pytest.mark.machine_code
@@ -85,7 +86,7 @@ def compiled_accumulate(e: Einsum) -> PackedContraction:
 PATTERNS = ("ik,kj->ij", "bik,bkj->bij", "imjn,lnkm->ijkl", "efbad,cf->abcde", "aebf,fdec->abcd", "xik,xkj->ijx")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_any_strides_and_extents(data: st.DataObject) -> None:
     equation = data.draw(st.sampled_from(PATTERNS))

@@ -20,6 +20,7 @@ from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.mask import LabelMask
 from einturnip.kernels.select import Mode, compile_kernel, compile_tile
+from tests.drawn import examples
 from tests.kernels.regions import CASES, Array, Made, attention, distances
 
 Box = tuple[tuple[int, int], ...]
@@ -73,7 +74,7 @@ def test_whole(case: int, nbytes: int) -> None:
     close(made, out)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_in_tiles(data: st.DataObject) -> None:
     made = data.draw(st.sampled_from(CASES))(np.random.default_rng(data.draw(st.integers(0, 99))))

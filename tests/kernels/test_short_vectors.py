@@ -16,6 +16,7 @@ from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.numpy.elementwise import compile_elementwise
 from einturnip.kernels.numpy.reduce import compile_reduce
+from tests.drawn import examples
 from tests.kernels.test_packed_joins import einsum_of
 from tests.reference.einsum import evaluate_einsum
 
@@ -101,7 +102,7 @@ def laid_out(array: np.ndarray, layout: int) -> np.ndarray:
 
 
 @given(st.data())
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_as_the_reference(data: st.DataObject) -> None:
     number, _, dtype = key = data.draw(st.sampled_from(sorted(CASES)))
     einsum = CASES[key]

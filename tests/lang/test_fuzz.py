@@ -13,6 +13,7 @@ from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.lexer import tokenize
 from einturnip.lang.syntax.formatter import format_text
+from tests.drawn import examples
 from tests.lang.test_format import MESSY, PROGRAMS
 from tests.lang.test_show import PROGRAM
 from tests.reference.program_check import check
@@ -97,7 +98,7 @@ def compiles_or_says_why(text: str) -> None:
         assert warning.render().startswith("warning")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example("x = " + "0<" * 300 + "1")
 @example("x = max(" + "1," * 300 + "1)")
@@ -113,7 +114,7 @@ def test_pieces(text: str) -> None:
     compiles_or_says_why(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_mutations_of_a_program(data: st.DataObject) -> None:
     text = PROGRAM
@@ -124,7 +125,7 @@ def test_mutations_of_a_program(data: st.DataObject) -> None:
     compiles_or_says_why(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=60))
 def test_texts(text: str) -> None:
     compiles_or_says_why(text)
@@ -205,7 +206,7 @@ def test_seeded_mutations(seed: int) -> None:
         sound(mutated(draw))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_drawn_mutations(draw: random.Random) -> None:
     sound(mutated(draw))

@@ -8,6 +8,7 @@ from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.printer import show
 from einturnip.lang.program import TypedProgram
+from tests.drawn import examples
 from tests.reference.program_check import check
 
 PROGRAM = r"""dim n, m = 4, d = (n + m) * 2 - -m // 3 ^ 2 ^ 2
@@ -56,7 +57,7 @@ def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(binary, where, call, aggregate.map(" ".join), inner.map("({})".format))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(ATOMS, combine, max_leaves=12))
 def test_drawn_expressions_round_trip(text: str) -> None:
     inputs = "input A : f32[n, n]\ninput x, y\n".replace("input x, y\n", "input x : f32[n]\ninput y : i32[n]\n")

@@ -25,6 +25,7 @@ from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind
 from einturnip.tuning.memory import MAX_EDGES_PER_OP
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
 from tests.reference.decomposition import evaluate as evaluate_decomposition
 from tests.reference.eingraph import evaluate as evaluate_graph
@@ -171,7 +172,7 @@ def test_what_fits_by_lines_fits_where_pages_would_not() -> None:
         check(build(tasks, capacity, MACHINE))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(names, tile_sizes)
 def test_more_memory_never_moves_more_than_needed_once_all_fits(name: str, tiles: list[list[int]]) -> None:
     tasks = build_tasks(decomposed(graph_of(name), tiles, 1 << 20), MACHINE)
@@ -229,7 +230,7 @@ def test_many_that_wait_for_many_are_never_all_held(monkeypatch: pytest.MonkeyPa
 
 
 @given(names, tile_sizes, st.floats(1.0, 3.0))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_parts_of_bytes_that_wait_for_one_of_them_have_no_race(name: str, tiles: list[list[int]], more: float) -> None:
     """The first op on bytes with many users waits for them; ops on the other parts wait for that op."""
     tasks = build_tasks(decomposed(graph_of(name), tiles, 1500), MACHINE)

@@ -16,6 +16,7 @@ from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.types import TaskGraph
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, least_capacity, names, tile_sizes
 from tests.reference.eingraph import evaluate as evaluate_graph
@@ -40,7 +41,7 @@ def spilled(graph: MemGraph) -> int:
     return int((graph.kind == OpKind.OFFLOAD).sum())
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(names, tile_sizes, st.data())
 def test_any_program_with_values_made_again(name: str, tiles: list[list[int]], data: st.DataObject) -> None:
     graph = graph_of(name)

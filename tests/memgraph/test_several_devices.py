@@ -18,6 +18,7 @@ from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.multi_device import on_devices
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.sites import Sites
+from tests.drawn import examples
 from tests.reference.memgraph import evaluate
 
 from .cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
@@ -56,7 +57,7 @@ def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
         assert 8 * graph.between_devices().sum() <= 7 * len(graph)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(name=st.sampled_from(sorted(PROGRAMS)), tile=st.integers(3, 5), devices=st.integers(2, 4), data=st.data())
 def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st.DataObject) -> None:
     inputs = arrays(name)

@@ -14,6 +14,7 @@ from einturnip.memgraph.multi_arena import ArenaParts
 from einturnip.memgraph.types import COMPUTE, MemGraph
 from einturnip.taskgraph.multi_program import join
 from einturnip.taskgraph.types import TaskGraph
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
 from tests.memgraph.test_build import drawn_order
 from tests.memgraph.test_several_devices import tasks_of
@@ -29,7 +30,7 @@ def in_parts(graphs: list[TaskGraph], nbytes: list[int]) -> MemGraph:
     return build(tasks, sum(nbytes), MACHINE, parts=ArenaParts(nbytes, owner.tobytes()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(names, st.integers(2, 9), st.integers(5, 64)), min_size=2, max_size=3), st.data())
 def test_right_in_any_order_and_each_in_its_own_bytes(drawn: list[tuple[str, int, int]], data: st.DataObject) -> None:
     graphs, nbytes = [tasks_of(name, tile) for name, tile, _ in drawn], [64 * n for *_, n in drawn]

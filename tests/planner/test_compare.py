@@ -27,6 +27,7 @@ from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tuning.search import CLASS_OPS, FREE_OPS, OP_SECONDS
+from tests.drawn import examples
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -45,7 +46,7 @@ def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = Non
 
 
 @given(st.sampled_from([PRODUCT, MAP]), st.integers(1, 6), st.floats(1.0, 8.0))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_no_plan_is_faster_than_its_tasks_at_least(text: str, finer: int, more: float) -> None:
     graph = graph_of(text, 512)
     way = [

@@ -20,6 +20,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.planner import feasible, variants
 from einturnip.planner.request import Options
 from einturnip.tuning.search import MAX_RUN_SECONDS
+from tests.drawn import examples
 
 BODIES = (
     "B[i,j] = sum[k] A[i,k] * A[k,j]\noutput B\n",
@@ -52,7 +53,7 @@ def test_a_network_of_many_operands_is_refused_without_a_search(monkeypatch: pyt
     assert not tries
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from(BODIES), st.integers(33, 61), st.integers(-3, 3), st.sampled_from(["f32", "f64", "i8", "c128"]))
 def test_astronomic_sizes_end_in_words(body: str, power: int, offset: int, dtype: str) -> None:
     """No verb ends in a traceback, an internal error, or JSON that others cannot read."""

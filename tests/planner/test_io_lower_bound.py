@@ -21,6 +21,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.ir.einsum import Index
 from einturnip.planner.io_lower_bound import IN, OUT, io_lower_bound
 from einturnip.testing.strategies import DrawnCase, programs
+from tests.drawn import examples
 from tests.taskgraph.graphs import Maker
 
 # Statements over matrices A and B [n, n], a Y of [4, 4, n] and indices ids[n]; most read A twice, or only in part.
@@ -103,7 +104,7 @@ def check_case(case: DrawnCase, arena: str) -> None:
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=60, **QUIET)
+@settings(max_examples=examples(60), **QUIET)
 @given(chains(), st.sampled_from(ARENAS))
 def test_no_run_moves_less_than_the_bound(drawn: tuple[str, int], arena: str) -> None:
     check_chain(drawn, arena)
@@ -181,7 +182,7 @@ def brute_force(index: Index, bounds: tuple[int, ...], size: int) -> int:
     return len(found)
 
 
-@settings(max_examples=200, **QUIET)
+@settings(max_examples=examples(200), **QUIET)
 @given(st.data())
 def test_no_more_elements_are_needed_than_an_index_reads(data: st.DataObject) -> None:
     bounds = (data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6)))

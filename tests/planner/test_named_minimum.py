@@ -16,6 +16,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.planner.budget import PlanSize, overhead_nbytes
 from einturnip.testing import DrawnCase, programs
 from einturnip.tuning.memory import READ_NBYTES, USUAL_READS
+from tests.drawn import examples
 from tests.robustness.programs import ENVIRONMENT
 
 CHAIN = """
@@ -48,13 +49,13 @@ def planned(program: et.Program, kind: str, **data: object) -> tuple[et.Plan, in
 
 
 @given(programs())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_the_arena_that_is_named_will_do(case: DrawnCase) -> None:
     planned(et.compile(case.text, dims=case.dims), "arena", **case.inputs)
 
 
 @given(st.lists(st.integers(100, 900), min_size=4, max_size=4))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_the_memory_that_is_named_will_do(sizes: list[int]) -> None:
     data = {x: np.ones(sizes[at : at + 2], np.float32) for at, x in enumerate("ABC")}
     plan, _ = planned(et.compile(CHAIN), "memory", **data)

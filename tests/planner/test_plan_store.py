@@ -26,6 +26,7 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner import codec, plan_store, planner
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
+from tests.drawn import examples
 
 TEXT = """\
 input X : f64[n, m]
@@ -89,7 +90,7 @@ def holds(result, X):
 # --- what is written is read --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs())
 def test_a_plan_is_read_as_it_was_made(case: DrawnCase) -> None:
     note(case.text)

@@ -24,6 +24,7 @@ from einturnip.report.relations import relation_json
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
+from tests.drawn import examples
 from tests.examples.harness import Example, assert_close
 from tests.examples.test_examples import PROGRAMS
 from tests.language.harness import Sentence
@@ -168,7 +169,7 @@ def test_every_example(path: Path, device: str) -> None:
     check_example(path, device)
 
 
-@settings(max_examples=10, suppress_health_check=[*HealthCheck], deadline=None)
+@settings(max_examples=examples(10), suppress_health_check=[*HealthCheck], deadline=None)
 @given(programs(features=FEATURES))
 def test_any_program(case: DrawnCase) -> None:
     expected = evaluate(case.program, case.inputs, case.dims)

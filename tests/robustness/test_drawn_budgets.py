@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.units import parse_size
+from tests.drawn import examples
 from tests.robustness.drawn_programs import Drawn, drawn, stored
 from tests.robustness.measuring import evict, measured, refused
 from tests.robustness.test_memory import usable_folder
@@ -74,7 +75,7 @@ def test_what_a_refusal_of_a_loop_names_will_do() -> None:
 
 
 @given(drawn(), st.sampled_from((1.0, 1.1, 2.0)))
-@settings(max_examples=6, **COMMON)
+@settings(max_examples=examples(6), **COMMON)
 def test_drawn_programs_keep_the_limit(program: Drawn, factor: float) -> None:
     runs_within(program, factor, warm=False)
 

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from einturnip.cli.main import run
+from tests.drawn import examples
 
 X = np.arange(600, dtype=np.float32).reshape(20, 30)
 COPY = "input X : f32[n, m]\nY[i,j] = X[i,j] + 1\noutput Y\n"
@@ -234,7 +235,7 @@ def check_other(data: st.DataObject, name: str) -> None:
     check(data, whole(name, make), command, {"recording": {0, 2, 3}, "plan": {0, 1, 2}, "checkpoint": {0}}[name])
 
 
-drawn = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+drawn = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(drawn, max_examples=2000)
 
 

@@ -13,6 +13,7 @@ from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.runtime.host import compilation, prepared_run
 from einturnip.runtime.host.command_lists import EXECUTOR, OpCommandList
+from tests.drawn import examples
 
 pytestmark = pytest.mark.machine_code
 
@@ -65,7 +66,7 @@ def mixed(A, B, C):
     return {"Z": Z, "s": Z.sum()}
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.tuples(SIDES, SIDES, SIDES, SIDES), st.lists(st.integers(0, 3), min_size=9, max_size=9), st.booleans())
 def test_each_call_reads_its_own_arrays(compiled, played, sides, turned, holds):
     """Arrays and their layouts change from call to call; results are kept, or dropped at once."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.errors import OutOfRange
+from tests.drawn import examples
 
 from ..devices.conftest import put
 
@@ -28,7 +29,7 @@ WAYS: list[dict[str, Any]] = [{}, {"arena": "8KiB"}, {"device": "sim"}, {"worker
     [(GATHER, "axis 0 of X", (30, 4)), (SCATTER, "axis 0 of Y", (60, 4)), (REGION, "axis 1 of P", (60, 30))],
     ids=["gather", "scatter", "region"],
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 def test_the_tensor_the_place_and_the_value_are_named(
     text: str, axis: str, shape: tuple[int, ...], way: dict[str, Any], data: st.DataObject

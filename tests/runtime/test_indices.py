@@ -16,6 +16,7 @@ from einturnip.ir.dtypes import F64, I64
 from einturnip.ir.einsum import Key
 from einturnip.ir.scalar import OperandRef
 from einturnip.storage.arrays import ArraySink, array_source
+from tests.drawn import examples
 from tests.taskgraph.graphs import Arrays, Maker, arrays, graphs, reference
 
 
@@ -30,7 +31,7 @@ def run(graph: EinGraph, inputs: Arrays, arena: int) -> dict[str, np.ndarray[Any
     return results
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(graphs(), st.booleans())
 def test_a_run_gives_what_the_graph_means(graph: EinGraph, tight: bool) -> None:
     note(str(graph))

@@ -39,6 +39,7 @@ from einturnip.tiling import build as decomp_build
 from einturnip.tiling import check as decomp_check
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.types import Decomposition
+from tests.drawn import examples
 from tests.kernels.regions import CASES, Made, attention, call, einsum
 from tests.reference import decomposition as decomp_values
 from tests.reference import memgraph as memgraph_values
@@ -96,7 +97,7 @@ def run(graph: EinGraph, inputs: dict[str, Array], arena: int) -> tuple[dict[str
     return results, planned
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_every_floor(data: st.DataObject) -> None:
     made = data.draw(st.sampled_from(CASES))(np.random.default_rng(0))

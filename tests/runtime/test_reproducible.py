@@ -23,13 +23,14 @@ from einturnip.memgraph.types import OpKind
 from einturnip.storage.arrays import array_source
 from einturnip.storage.open import open_source
 from einturnip.taskgraph.types import TaskKind
+from tests.drawn import examples
 from tests.runtime.reproducible_cases import PROGRAMS, bits, budgets, data, planned, reference, sources
 
 BUDGETS, WORKERS = range(5), (1, 2, 4)
 names = st.sampled_from(sorted(PROGRAMS))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(names, st.sampled_from(BUDGETS), st.sampled_from(WORKERS), st.data())
 def test_the_bits_do_not_hang_on_schedule_memory_or_workers(name: str, n: int, workers: int, d: st.DataObject) -> None:
     seed = d.draw(st.integers(0, 2**32))

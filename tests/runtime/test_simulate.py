@@ -19,6 +19,7 @@ from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.simulate.dispatch import DISPATCHERS, double_buffered, fixed, free_order, list_scheduled
 from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.runtime.simulate.simulator import CAUSES, TimingNoise, lanes_of, simulate_on
+from tests.drawn import examples
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight
 
@@ -31,7 +32,7 @@ def ready(name: str, machine: str = "p100") -> MemGraph:
     return priced(tight(name), described(machine))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(names, machines, dispatchers, st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 9))
 def test_every_dispatch_runs_all_in_a_legal_order(
     name: str, machine: str, dispatcher: str, jitter: float, seed: int

@@ -19,6 +19,7 @@ from einturnip.taskgraph.types import TaskKind
 from einturnip.testing import programs
 from einturnip.testing.strategies import FEATURES
 from tests.devices.test_language import plans
+from tests.drawn import examples
 from tests.sites.test_output_chunks import writers
 
 DEVICES = [f"sim:{','.join(map(str, range(1, sites + 1)))}" for sites in (1, 2, 3, 4)]
@@ -76,7 +77,7 @@ def test_divided_sums_have_the_same_bits_on_any_number_of_sites(name: str) -> No
     assert len(found) == 1
 
 
-@settings(max_examples=10, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(10), suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_drawn_programs_have_the_same_bits_on_any_number_of_sites(data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))

@@ -17,6 +17,7 @@ from einturnip.sites import output_chunks
 from einturnip.sites.output_chunks import one_writer_chunks, periods, stored_boxes
 from einturnip.storage.formats import zarr_output
 from einturnip.tuning.memory import MIN_CHUNK_SHARE
+from tests.drawn import examples
 from tests.tiling.test_sites import planned
 
 PROGRAMS = {
@@ -59,7 +60,7 @@ DRAWN = st.tuples(
 Drawn = tuple[str, int, tuple[int, int, int], int, int]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(DRAWN)
 def test_one_site_writes_each_chunk(drawn: Drawn) -> None:
     require_one_writer(*drawn)

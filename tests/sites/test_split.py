@@ -15,6 +15,7 @@ from einturnip.memgraph.spill_placement import keep_on_host
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
 from tests.memgraph.test_several_devices import tasks_of
 from tests.reference.memgraph import evaluate
@@ -49,7 +50,7 @@ def drawn_run(plans: tuple[SitePlan, ...], seed: int, window: int) -> SimulatedR
     return simulate(plans, ranks, SLOTS, window, DrawnLinks(seed), lambda op: float(rng.exponential()))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     name=st.sampled_from(sorted(PROGRAMS)),
     tile=st.integers(2, 5),

@@ -25,6 +25,7 @@ from einturnip.sites.split import split
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.devices.test_language import plans
+from tests.drawn import examples
 from tests.tiling.test_sites import PROGRAMS
 
 MEMORIES = (1, 3, 2, 1, 5)
@@ -65,7 +66,7 @@ def test_equal_rates_are_the_plan_without_rates() -> None:
     assert one.prediction == other.prediction
 
 
-@settings(max_examples=10, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(10), suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_drawn_programs_agree_with_one_site(data: st.DataObject) -> None:
     rates = data.draw(st.sampled_from(RATES))

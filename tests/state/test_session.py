@@ -14,6 +14,7 @@ from einturnip.api.held_values import HeldValues
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.regular_files import temporary_path
 from einturnip.storage.arrays import ArraySink
+from tests.drawn import examples
 
 TURN = """state A : f64[n, n]
 input x : f64[n]
@@ -59,7 +60,7 @@ def test_the_same_answers_wherever_states_live(kind, budget, where) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_two_states_that_read_each_other(drawn) -> None:
     n, m = drawn.draw(st.integers(1, 9)), drawn.draw(st.integers(1, 9))
     left = drawn.draw(st.sampled_from(["V[j, i]", "sum[k] V[k, i] * U[k, j]", "U[n-1-i, j] + V[j, i]", "U[i, j] + 1"]))

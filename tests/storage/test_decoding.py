@@ -23,6 +23,7 @@ from einturnip.storage.chunks.decoder import ChunkDecoder, StoredChunk
 from einturnip.storage.chunks.filters import fletcher32
 from einturnip.storage.formats.hdf5_chunks import lzf_nbytes
 from einturnip.storage.types import Region, Source, region_shape, slices, whole
+from tests.drawn import examples
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")
@@ -166,7 +167,7 @@ def test_tiles_in_order_decode_a_chunk_once(tmp_path: Path, monkeypatch: pytest.
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_region_of_a_streamed_chunk(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))

@@ -24,6 +24,7 @@ from einturnip.storage.chunks.files import MOST_OPEN, ChunkFiles
 from einturnip.storage.formats.zarr import zarr_source
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.types import Region, Source, region_shape, slices, whole
+from tests.drawn import examples
 from tests.storage.simulated_cache import SimulatedCache
 
 h5py = pytest.importorskip("h5py")
@@ -115,7 +116,7 @@ def test_version_2_and_a_lone_array(tmp_path: Path) -> None:
         open_source(f"{tmp_path}/x.zarr::y", "x")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_any_region(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     ending = data.draw(st.sampled_from(sorted(MADE)))
@@ -162,7 +163,7 @@ def test_what_is_written_is_read_by_the_library(tmp_path: Path, ending: str) -> 
     assert os.listdir(tmp_path) == [path.name]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_regions_written_in_any_order(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     ending = data.draw(st.sampled_from(sorted(MADE)))

@@ -19,6 +19,7 @@ from einturnip.storage import open_source
 from einturnip.storage.formats.quantized_blocks import ENCODINGS
 from einturnip.storage.stacked import StackedSource, expanded_to
 from einturnip.storage.types import Region, Source, region_shape, whole
+from tests.drawn import examples
 
 gguf = pytest.importorskip("gguf")
 QUANTISED = {e.name: (number, e) for number, e in ENCODINGS.items() if e.expand is not None}
@@ -72,7 +73,7 @@ def test_blocks_expand_as_the_reference_does(tmp_path: Path, kind: str) -> None:
     source.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_region_of_any_type(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "any.gguf"

@@ -20,6 +20,7 @@ from einturnip.storage.io import coalesced_reads, page_eviction, transfer
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.open import open_source
 from einturnip.storage.types import Region
+from tests.drawn import examples
 from tests.storage.simulated_cache import SimulatedCache
 
 ROWS, COLUMNS = 512, 4096
@@ -208,7 +209,7 @@ def test_halves_of_pages_wait_for_the_other_halves(
 
 
 @given(st.lists(st.integers(1, 40), min_size=4, max_size=4), st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_groups_of_runs_are_what_is_stored(tmp_path: Path, shape: list[int], data: st.DataObject) -> None:
     """Tiles of which the last axes are cut: runs near each other, in groups further apart."""
     whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
@@ -229,7 +230,7 @@ def test_groups_of_runs_are_what_is_stored(tmp_path: Path, shape: list[int], dat
     st.integers(0, 40),
     st.booleans(),
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tiles_in_any_order_are_what_is_stored(
     cache: SimulatedCache, cold: Path, tiles: list, waiting: int, mirrored: bool
 ) -> None:

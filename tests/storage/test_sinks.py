@@ -24,10 +24,11 @@ from einturnip.ir.dtypes import BF16, DTYPES, F32, F64, I64, DType
 from einturnip.storage import OutputRequest, Sink, open_sink, open_sinks, open_source, planned_offsets
 from einturnip.storage.io import page_eviction, pages, unpublished_file
 from einturnip.storage.types import Region, whole
+from tests.drawn import examples
 from tests.storage.page_cache import cached_nbytes
 from tests.storage.simulated_cache import SimulatedCache
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def tiles(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Region]:

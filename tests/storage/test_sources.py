@@ -21,9 +21,10 @@ from einturnip.ir.dtypes import DTYPES, from_numpy
 from einturnip.storage import Source, open_source
 from einturnip.storage.io import file_source as file_source_module
 from einturnip.storage.types import Region, contiguous_nbytes, region_shape, slices, whole
+from tests.drawn import examples
 
 PLAIN = [d.numpy for name, d in DTYPES.items() if name != "bf16"]
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

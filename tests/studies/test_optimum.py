@@ -20,6 +20,7 @@ from offload_policies import DefaultPolicy, MemoryBudgets, choose_offload, place
 from offload_policies.autotm import AutoTM
 from offload_policies.placement import Stay
 from offload_policies.trace import trace, working_set_nbytes
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
 from tests.reference.eingraph import evaluate as evaluate_graph
@@ -60,7 +61,7 @@ def test_nine_in_ten_of_200_programs_are_within_a_twentieth_of_the_optimum() -> 
     assert np.mean(np.array(ratios(200)) <= 1.05) >= 0.9
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS)), tile_sizes, st.data())
 def test_any_stated_places_compute_the_program(name: str, tiles: list[list[int]], data: st.DataObject) -> None:
     """Whether there is room at a stated place or not, and whoever lies there."""

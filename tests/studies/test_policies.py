@@ -17,6 +17,7 @@ from einturnip.taskgraph.types import TaskGraph
 from offload_policies import POLICIES, DefaultPolicy, MemoryBudgets, OffloadPolicy, place
 from offload_policies.ahead_of_time import profile
 from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
+from tests.drawn import examples
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
 from tests.reference.eingraph import evaluate as evaluate_graph
@@ -33,7 +34,7 @@ def least(tasks: TaskGraph) -> int:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(names, tile_sizes, st.data())
 def test_every_policy_computes_the_program_in_any_order(
     policy: str, name: str, tiles: list[list[int]], data: st.DataObject
@@ -53,7 +54,7 @@ def test_every_policy_computes_the_program_in_any_order(
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(names, tile_sizes, st.floats(0.5, 100.0), st.data())
 def test_what_is_made_again_is_the_same(name: str, tiles: list[list[int]], remake: float, data: st.DataObject) -> None:
     graph = graph_of(name)

@@ -11,6 +11,7 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from einturnip.testing import DrawnCase, programs
+from tests.drawn import examples
 from tests.memgraph.cases import PROGRAMS
 from tests.test_irs import placed
 from tests.verify.drawing import small_plans
@@ -79,7 +80,7 @@ def near(plan: Json, touched: list[int], rng: random.Random) -> list[int]:
 
 
 @pytest.mark.timeout(7200)  # for the deep profile
-@settings(max_examples=max(200, 2 * settings().max_examples // 3))
+@settings(max_examples=max(examples(200), 2 * settings().max_examples // 3))
 @given(st.sampled_from(sorted(CHANGES)), st.integers(0, 11), st.integers(0, 1 << 32))
 def test_no_change_that_goes_wrong_is_accepted(name: str, which: int, seed: int) -> None:
     found = judged(name, which, seed)

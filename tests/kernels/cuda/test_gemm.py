@@ -16,6 +16,7 @@ from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarCast, ScalarConst
 from einturnip.kernels.cuda.gemm import Gemm, GemmOperand, gemm
 from einturnip.kernels.cuda.types import DeviceTile
 from einturnip.kernels.expr.window import window
+from tests.drawn import examples
 from tests.reference.einsum import evaluate_einsum
 
 from ..test_contraction import contractions
@@ -62,7 +63,7 @@ def multiply(route: Gemm, einsum: Einsum, operands: list[np.ndarray], out: np.nd
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_contraction(data: st.DataObject) -> None:
     einsum = data.draw(contractions() if data.draw(st.booleans()) else indexed(("sum",), affine=True))
     operands = [tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes)]
