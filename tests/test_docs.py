@@ -54,7 +54,14 @@ def is_run(block):
     return block["kind"] in ("python", "console")
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(map(is_run, blocks(p)))], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, id=p.name, marks=pytest.mark.slow if p.name == "clusters.md" else ())
+        for p in PAGES
+        if any(map(is_run, blocks(p)))
+    ],
+)
 def test_examples_on_a_page_do_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "page"}

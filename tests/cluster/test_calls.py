@@ -44,6 +44,7 @@ def test_einsum_has_the_values_of_numpy(client: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(et.contract("ij,jk->ik", a, str(tmp_path / "b.npy"), client=client), a @ b)
 
 
+@pytest.mark.slow
 def test_einsum_writes_to_arrays_and_files(client: Any, tmp_path: Path) -> None:
     a = drawn(40, 30)
     wide, narrow = np.zeros(40), np.zeros(40, np.float32)
@@ -87,6 +88,7 @@ def test_chunks_on_the_workers_are_read_there(client: Any) -> None:
     np.testing.assert_array_equal(held["A"].compute(), a)
 
 
+@pytest.mark.slow
 def test_lazy_chunks_are_computed_by_the_worker_that_needs_them(client: Any, tmp_path: Path) -> None:
     a, b = drawn(130, 90), drawn(90, 70)
     folder = str(tmp_path / "pids")
@@ -106,6 +108,7 @@ def test_lazy_chunks_are_computed_by_the_worker_that_needs_them(client: Any, tmp
     assert set(os.listdir(folder)) <= pids
 
 
+@pytest.mark.slow
 def test_arrays_of_the_client_travel_by_tile(client: Any) -> None:
     a, b = drawn(700, 400), drawn(400, 70)
     sent: list[int] = []
@@ -121,6 +124,7 @@ def test_arrays_of_the_client_travel_by_tile(client: Any) -> None:
     assert sent
 
 
+@pytest.mark.slow
 def test_an_array_larger_than_the_memory_of_client_and_workers(client: Any) -> None:
     x = da.ones((16384, 8192), chunks=(512, 512))  # 1 GiB
     before = peak()
@@ -134,6 +138,7 @@ def peak() -> int:
     return int(found.split()[1]) << 10
 
 
+@pytest.mark.slow
 def test_results_stay_on_the_workers(client: Any) -> None:
     a, b, e = drawn(130, 90), drawn(90, 70), drawn(70, 110)
     data = {"A": a, "B": b, "E": e}

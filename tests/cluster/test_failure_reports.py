@@ -69,6 +69,7 @@ def test_a_failure_that_nobody_hears_is_not_hidden() -> None:
     assert end.calls == ["settle", "close"]
 
 
+@pytest.mark.slow
 def test_a_worker_reports_an_error_whose_text_is_no_unicode(client: Any) -> None:
     def fails(block: Any) -> Any:
         raise ValueError("caf\udce9")

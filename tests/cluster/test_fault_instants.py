@@ -63,7 +63,8 @@ def test_a_killed_worker_and_a_retry(own: Any, tmp_path: Path, at: float) -> Non
     require_nothing_left(own, tmp_path, "E.npy")
 
 
-@pytest.mark.parametrize("seconds", [1, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1, 30])
 @pytest.mark.parametrize("at", instants("stopped"))
 def test_a_worker_that_is_stopped_for_a_while(own: Any, tmp_path: Path, at: float, seconds: int) -> None:
     _, pid = victim(own, at)
@@ -82,7 +83,7 @@ def test_a_worker_that_is_stopped_for_a_while(own: Any, tmp_path: Path, at: floa
     require_nothing_left(own, tmp_path, *([] if error else ["E.npy"]))
 
 
-@pytest.mark.parametrize("place", ["output", "spill"])
+@pytest.mark.parametrize("place", [pytest.param("output", marks=pytest.mark.slow), "spill"])
 @pytest.mark.parametrize("at", instants("full"))
 def test_a_full_disk_at_one_worker(own: Any, tmp_path: Path, at: float, place: str) -> None:
     """A limit on the size of its files makes the writes of one worker fail, as a full disk does."""

@@ -34,6 +34,7 @@ def start(folder: Path, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", instants("scheduler"))
 def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path, at: float) -> None:
     (tmp_path / "out").mkdir()
@@ -54,6 +55,7 @@ def test_a_lost_scheduler_ends_the_run_at_once(tmp_path: Path, at: float) -> Non
     assert os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_its_workers(tmp_path: Path) -> None:
     a = np.random.default_rng(0).standard_normal((2500, 2500))
     np.save(tmp_path / "A.npy", a)
@@ -94,6 +96,7 @@ def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(own: Any) -> None
     waiting.result(timeout=CONNECT_SECONDS / 2)
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_without_what_is_stored(own: Any, tmp_path: Path) -> None:
     a = np.random.default_rng(0).integers(-3, 4, (1200, 1200)).astype(float)
     every = sorted(own.run(os.getpid).items())

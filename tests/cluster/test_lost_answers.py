@@ -29,6 +29,7 @@ STEPS = (
 )
 
 
+@pytest.mark.slow
 def test_the_steps_after_a_worker_is_lost(own: Any, tmp_path: Path) -> None:
     b = np.random.default_rng(0).integers(-2, 3, (90, 90)).astype(float)
     x = b @ b
@@ -56,6 +57,7 @@ def test_the_steps_after_a_worker_is_lost(own: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(session.state("x"), x / 2 + x)
 
 
+@pytest.mark.slow
 def test_arrays_that_dask_can_compute_again_survive_a_worker(own: Any) -> None:
     a = np.random.default_rng(0).integers(-3, 4, (120, 120)).astype(float)
     array = da.from_array(a, chunks=30).persist()
@@ -65,7 +67,7 @@ def test_arrays_that_dask_can_compute_again_survive_a_worker(own: Any) -> None:
     np.testing.assert_array_equal(result["C"], a @ a)
 
 
-@pytest.mark.parametrize("before", ["planning", "beginning"])
+@pytest.mark.parametrize("before", [pytest.param("planning", marks=pytest.mark.slow), "beginning"])
 def test_a_worker_that_is_stopped_before_the_run_is_named(own: Any, before: str, tmp_path: Path) -> None:
     victim, pid = sorted(own.run(os.getpid).items())[1]
     a = np.ones((30, 30))
@@ -89,6 +91,7 @@ def test_a_worker_that_is_stopped_before_the_run_is_named(own: Any, before: str,
     np.testing.assert_array_equal(et.compile(PRODUCT)(A=a, client=own)["C"], a @ a)
 
 
+@pytest.mark.slow
 def test_a_run_that_loses_a_worker_each_time_says_how_often(own: Any, tmp_path: Path) -> None:
     a, killed = np.ones((30, 30)), set[str]()
     begin = DaskCluster.begin

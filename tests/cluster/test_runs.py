@@ -50,7 +50,7 @@ def integers(n: int) -> dict[str, np.ndarray[Any, Any]]:
     return {name: rng.integers(-4, 5, (n, n)).astype(float) for name in "ABE"}
 
 
-@pytest.mark.parametrize("sites", [1, 2, 3, 4])
+@pytest.mark.parametrize("sites", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4)), 3])
 def test_bytes_between_workers_are_those_of_the_plan(client: Any, sites: int) -> None:
     data = integers(600)
     with on(sites):
@@ -66,6 +66,7 @@ def test_bytes_between_workers_are_those_of_the_plan(client: Any, sites: int) ->
     assert sum(n for link, n in result.report.link_bytes.items() if "disk" not in link) == across
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_drawn_programs_agree_with_one_process(client: Any, data: st.DataObject) -> None:
@@ -77,7 +78,9 @@ def test_drawn_programs_agree_with_one_process(client: Any, data: st.DataObject)
         assert_agrees(result[name], expected, case.exact)
 
 
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "softmax" else pytest.mark.slow) for name in SUMS]
+)
 def test_reproducible_runs_have_the_bits_of_one_process(client: Any, name: str) -> None:
     text, dims = SUMS[name]
     rng = np.random.default_rng(7)
@@ -98,7 +101,7 @@ def test_reproducible_runs_have_the_bits_of_one_process(client: Any, name: str) 
     assert any(sum(site.received_nbytes.values()) for site in results[-1].report.sites)
 
 
-@pytest.mark.parametrize("target", ["C.npy", "C.zarr", "C.h5"])
+@pytest.mark.parametrize("target", [*(pytest.param(t, marks=pytest.mark.slow) for t in ("C.npy", "C.h5")), "C.zarr"])
 def test_all_workers_write_one_file(client: Any, tmp_path: Path, target: str) -> None:
     data = integers(500)
     for name, array in data.items():
@@ -174,6 +177,7 @@ def test_an_error_of_a_worker_names_its_statement(client: Any) -> None:
     np.testing.assert_allclose(again["C"], 2 * np.e)
 
 
+@pytest.mark.slow
 def test_the_command_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
     data = integers(400)
     for name, array in data.items():
@@ -198,7 +202,11 @@ def test_the_command_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sites", "arena", "place"),
-    [(2, "3MiB", "file"), (3, "3MiB", "file"), (3, "20MiB", "file"), (3, "20MiB", "coordinator")],
+    [
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, "3MiB", "file"), (3, "20MiB", "file"))),
+        (3, "3MiB", "file"),
+        pytest.param(3, "20MiB", "coordinator", marks=pytest.mark.slow),
+    ],
 )
 def test_one_process_writes_each_chunk_of_a_file(
     client: Any, tmp_path: Path, sites: int, arena: str, place: str

@@ -69,6 +69,7 @@ def test_any_number_of_workers_resumes_a_checkpoint(run: Callable[..., str]) -> 
     np.testing.assert_allclose(np.load("w.npy"), by_hand(np.load("x.npy"), 7), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_workers_read_their_tiles_of_a_large_slice(run: Callable[..., str]) -> None:
     places, results = [], ClusterRun.results
 
@@ -82,6 +83,7 @@ def test_workers_read_their_tiles_of_a_large_slice(run: Callable[..., str]) -> N
     np.testing.assert_allclose(np.load("w.npy"), by_hand(np.load("x.npy"), 3), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_steps_lost_with_a_worker_are_run_again_from_the_checkpoint(run: Callable[..., str], two: Any) -> None:
     step, killed = Session.step, list[str]()
 
@@ -100,6 +102,7 @@ def test_steps_lost_with_a_worker_are_run_again_from_the_checkpoint(run: Callabl
     two.wait_for_workers(2, timeout=60)  # for the tests that follow
 
 
+@pytest.mark.slow
 def test_a_state_that_dask_has_moved_is_read_where_it_is(two: Any) -> None:
     with et.compile(TRAIN).session(client=two) as session:
         x = np.ones((3, 5))
@@ -132,6 +135,7 @@ def test_a_trace_has_a_row_for_each_worker(run: Callable[..., str], capsys: Any)
     assert [site["site"] for site in json.loads(Path("r.json").read_text())["sites"]] == [0, 1]
 
 
+@pytest.mark.slow
 def test_one_progress_counts_the_ops_of_all_sites(two: Any) -> None:
     data = {name: np.ones((400, 400)) for name in "ABE"}
     found = list[Any]()

@@ -54,6 +54,7 @@ def test_every_connection_of_a_run_is_encrypted(secure: Any) -> None:
     np.testing.assert_array_equal(et.einsum("ij->i", result["C"], client=secure), (a @ a).sum(1))
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_certificates_from_the_configuration(
     secure: Any, files: dict[str, str], tmp_path: Path
 ) -> None:

@@ -22,11 +22,9 @@ needs_dask = pytest.mark.skipif(not (find_spec("distributed") and find_spec("zar
 
 
 @needs_dask
+@pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    "name", [case.name if case.kind == "mttkrp" else pytest.param(case.name, marks=pytest.mark.slow)
-             for case in on_workers(small=True)]
-)  # fmt: skip
+@pytest.mark.parametrize("name", [case.name for case in on_workers(small=True)])
 def test_the_script_writes_a_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_bench, "present", lambda: [OURS, "dask.array"])
     words = ["--small", "--rounds", "1", "--folder", str(tmp_path / "data"), "--out", str(tmp_path), name]
