@@ -21,6 +21,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES, Lane, OpKind
 from einturnip.planner.request import Options
 from einturnip.runtime.scheduler.report import Progress
+from einturnip.sites.input_traffic import input_traffic
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.types import Array, Region, Sink, Source, empty
 from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
@@ -58,6 +59,7 @@ class ClusterRun:
             "compiled": plan.planned.machine.compiled,
             "bounded": options.arena is None,
             "is_repeatable": is_repeatable,
+            "read_by_several": tuple(x.node for x in input_traffic(plan.planned.memgraph) if x.read_again),
         }
         addresses = [worker.address for worker in plan.workers]
         self.chunks = cluster.chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))

@@ -12,6 +12,7 @@ from einturnip.cluster.cluster_run import ClusterRun, no_scheduler
 from einturnip.cluster.planning import SitesPlan, plan_on
 from einturnip.cluster.site_reports import joined_events, run_report
 from einturnip.cluster.transport import Cluster
+from einturnip.cluster.workers import Worker
 from einturnip.compiler import compile_kernels
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import EinGraph
@@ -33,7 +34,8 @@ def plan_on_workers(
 ) -> OnWorkers:
     """Plan a program for the workers of a cluster; see ``planning.plan_on``."""
     cluster.locate(sources, options.memory)
-    plan = plan_on(cluster.workers(), graph, sources, targets, options, kept)
+    workers = cluster.workers()
+    plan = plan_on(workers, graph, sources, targets, _linked(options, cluster, workers), kept)
     return OnWorkers(cluster, graph, targets, plan)
 
 
@@ -135,8 +137,13 @@ class OnWorkers:
             except RunError as error:
                 raise _not_repeatable(reason, error) from error
             time.sleep(TICK_SECONDS)
-        options = replace(options, rates=())  # which were those of other workers
+        options = replace(_linked(options, self.cluster, workers), rates=())  # which were those of other workers
         return plan_on(workers, self.graph, sources, self.targets, options, self.plan.kept, finished)
+
+
+def _linked(options: Options, cluster: Cluster, workers: Sequence[Worker]) -> Options:
+    """Return the options with the link between the workers, if there are several."""
+    return options if options.link is not None or len(workers) == 1 else replace(options, link=cluster.link)
 
 
 def _not_repeatable(reason: str, why: EinturnipError) -> RunError:

@@ -15,6 +15,7 @@ from einturnip.cluster.dask_arrays import chunk_places, locate
 from einturnip.cluster.site_task import describe, take_part
 from einturnip.cluster.workers import Worker, accepted
 from einturnip.core.errors import EinturnipError, Interrupted, WorkerLost
+from einturnip.cost.site_rates import MachineLink
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
@@ -32,13 +33,14 @@ from einturnip.sites.wires.dask_cluster import (
 from einturnip.sites.wires.messages import Report
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.types import Array, Source
-from einturnip.tuning.memory import ANSWER_SECONDS, JOIN_SECONDS, TICK_SECONDS
+from einturnip.tuning.memory import ANSWER_SECONDS, DASK_BANDWIDTH, DASK_LATENCY, JOIN_SECONDS, TICK_SECONDS
 
 
 class DaskCluster:
     """The workers of a client's cluster; implements ``Cluster``."""
 
     plans_within_memory = False
+    link: MachineLink | None = MachineLink(DASK_BANDWIDTH, DASK_LATENCY)
 
     def __init__(self, client: Any) -> None:
         self.client = client

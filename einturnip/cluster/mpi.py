@@ -18,6 +18,7 @@ from einturnip.cluster.mpi_rank import JobRank, Message, serve, this_rank
 from einturnip.cluster.transport import Blocks
 from einturnip.cluster.workers import Worker, accepted
 from einturnip.core.errors import DeviceError, InternalError
+from einturnip.cost.site_rates import MachineLink
 from einturnip.eingraph.types import EinGraph
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.messages import Event
@@ -126,6 +127,7 @@ class MpiCluster:
     """The ranks of this job, of which this process is rank 0; implements ``Cluster``."""
 
     plans_within_memory = True
+    link: MachineLink | None = None  # between processes of one machine, MPI copies in memory
 
     def __init__(self, rank: JobRank) -> None:
         self._rank = rank

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from einturnip.cluster.chunks import extra_nbytes
-from einturnip.cluster.tensors import CoordinatorTensor, planned_sources
+from einturnip.cluster.tensors import CoordinatorTensor, is_read_by_all, planned_sources
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.process_resources import resident_nbytes, trim_heap
@@ -202,7 +202,12 @@ class _Search:
         """
         options = replace(self.options, memory=None, arena=arena, workers=THREADS)
         request = request_for(self.graph, self.sources, self.targets, options, self.device)
-        request = replace(request, finished=self.finished)
+        layouts = {
+            name: replace(layout, shared=is_read_by_all(self.sources[name])) for name, layout in request.layouts.items()
+        }
+        names = sorted({worker.host for worker in self.workers})
+        machine = replace(request.machine, hosts=tuple(names.index(worker.host) for worker in self.workers))
+        request = replace(request, finished=self.finished, layouts=layouts, machine=machine)
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
         parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))

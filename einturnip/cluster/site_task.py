@@ -131,6 +131,7 @@ class _Site:
         nodes = self.graph.nodes
         by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
         executor = OpExecutor(graph, host.arena, by_node, [*sinks.values()], host.spill)
+        executor.kept = frozenset(settings["read_by_several"])
         queue: SimpleQueue[Any] = SimpleQueue()
         wire = self.end.wire(self.part, executor.views, queue.put)
         schedule = SiteSchedule(self.part, host.lanes, wire)

@@ -102,6 +102,13 @@ def _is_at_coordinator(source: Source) -> bool:
     return isinstance(source, ArraySource) or not (is_url(path) or os.path.exists(path))
 
 
+def is_read_by_all(source: Source) -> bool:
+    """Return whether an input is in a file that each worker opens itself."""
+    if isinstance(source, SliceSource):
+        return is_read_by_all(source.of)
+    return not isinstance(source, CoordinatorTensor | RandomSource | DaskSource)
+
+
 def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:
     """Return the place of each input, but not of Dask arrays that workers read themselves."""
     found = dict[str, Place]()

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from einturnip.cluster.chunks import ChunkPlaces
 from einturnip.cluster.workers import Worker
+from einturnip.cost.site_rates import MachineLink
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
@@ -69,10 +70,13 @@ class SiteConnections(Protocol):
 class Cluster(Protocol):
     """The processes that run a plan, as the coordinator sees them.
 
-    ``plans_within_memory``: the coordinator is one of them, so that their memory limit bounds planning too.
+    ``plans_within_memory``: the coordinator is one of them, so that their memory limit bounds planning too. ``link``:
+    the rate and latency at which they receive values from each other, unless the user states another; None if they copy
+    them in memory.
     """
 
     plans_within_memory: bool
+    link: MachineLink | None
 
     def workers(self) -> tuple[Worker, ...]:
         """Return the processes, by site.

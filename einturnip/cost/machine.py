@@ -53,8 +53,9 @@ class Machine:
     writes outputs, reads or writes the spill file; 1 if files are in memory, little if the thread waits for a disk.
 
     ``compiled``: kernels may be machine code and are priced as such. ``link``: between two devices, each of which
-    receives one value at a time; None if the threads of the receiver copy them in memory. ``rates``: of the
-    kernels of each site, relative to the fastest; () if they are equal.
+    receives one value at a time; None if the threads of the receiver copy them in memory. ``hosts``: the machine of
+    each site, by number; sites of one machine share its link and its page cache. () if each device has a link of its
+    own. ``rates``: of the kernels of each site, relative to the fastest; () if they are equal.
 
     Shapes:
         points: seconds per point of an array operation, by ``name.dtype``, with operands in the cache.
@@ -87,6 +88,7 @@ class Machine:
     compute: str = "cpu:0"
     compiled: bool = False
     link: MachineLink | None = None
+    hosts: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
 
     @cached_property

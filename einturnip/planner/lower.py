@@ -278,7 +278,10 @@ class PlanLowering:
         )
         if request.finished:
             tasks = unfinished(tasks, request.finished)
-        return tasks if request.devices == 1 else _on_devices(tasks, request.devices, self.machine)
+        if request.devices == 1:
+            return tasks
+        sent = frozenset(i for i, layout in request.layouts.items() if not layout.shared)
+        return _on_devices(tasks, request.devices, self.machine, sent)
 
     def _built(self, tasks: TaskGraph, capacity: int, max_nbytes: int | None = None) -> MemGraph:
         max_ops = None
@@ -330,11 +333,11 @@ def _decoding_note(needed: int) -> str:
     return f"; decoding one of the chunks of {format_size(chunk)} of {name} takes {format_size(decoding_nbytes)} of it"
 
 
-def _on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
+def _on_devices(tasks: TaskGraph, devices: int, machine: Machine, sent: frozenset[int]) -> TaskGraph:
     """Return the tasks distributed over several devices; imported late, since most runs have one."""
     from einturnip.taskgraph.multi_device import on_devices
 
-    return on_devices(tasks, devices, machine)
+    return on_devices(tasks, devices, machine, sent)
 
 
 class _PlanSizes:

@@ -74,13 +74,14 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     """
     touched = touched_nbytes(graph)
     graph = _with_cached_copies(graph, machine, touched)
+    of_lanes, linked = slots(machine.workers), machine.link is not None
     if kind_of(machine.compute).on_host:
         cores = SharedCores(machine.workers, array("d", used_cores(graph, machine).tobytes()))
         lanes = lanes_of_kinds(graph.kind)
         short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER_SECONDS)
-        seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
+        seconds, _ = simulate(graph, policy, of_lanes, cores=cores, by_workers=short, linked=linked)
     else:
-        seconds, _ = simulate(graph, policy, slots(machine.workers), linked=machine.link is not None)
+        seconds, _ = simulate(graph, policy, of_lanes, linked=linked)
     dispatching = len(graph) * machine.op_latency
     return max(seconds, dispatching) + touched * machine.fault
 

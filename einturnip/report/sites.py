@@ -14,10 +14,14 @@ from einturnip.core.errors import BindError
 from einturnip.core.units import counted, format_seconds, format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.sites.input_traffic import InputTraffic, input_traffic
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.movement import moved
 from einturnip.tiling.site_lower_bound import lower_bound_nbytes
 from einturnip.tiling.sites import Sites
+
+MAX_NAMED = 4
+"""Inputs that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,15 @@ class SiteTraffic:
     """Units: bytes, seconds. ``between[a, b]``: moved from site a to site b; the others are by site.
 
     ``first_reads``: what a site reads from files, each tile once; ``kernel_seconds``: planned, on one worker;
-    ``receive_seconds``: planned, of all moves from other sites.
+    ``receive_seconds``: planned, of all moves from other sites. ``inputs``: see ``InputTraffic``; () for
+    several segments.
     """
 
     between: NDArray[np.int64]
     first_reads: NDArray[np.int64]
     kernel_seconds: NDArray[np.float64]
     receive_seconds: NDArray[np.float64]
+    inputs: tuple[InputTraffic, ...] = ()
 
     @property
     def arriving(self) -> NDArray[np.int64]:
@@ -50,7 +56,7 @@ def site_traffic(graph: MemGraph) -> SiteTraffic:
     np.add.at(reads, here[loads], graph.read[graph.read_ptr[loads], 2])
     np.add.at(seconds, here[kernels], graph.seconds[kernels])
     receiving = np.bincount(here[moves], graph.seconds[moves], n).astype(np.float64)
-    return SiteTraffic(between, reads, seconds, receiving)
+    return SiteTraffic(between, reads, seconds, receiving, input_traffic(graph))
 
 
 def require_work(graph: MemGraph) -> None:
@@ -100,10 +106,30 @@ def traffic_text(traffic: SiteTraffic, more: str = "") -> str:
     arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
     times = (traffic.kernel_seconds, traffic.receive_seconds)
     kernels, receiving = (" to ".join([format_seconds(float(x)) for x in (t.min(), t.max())]) for t in times)
+    total += busiest + more + _inputs_text(traffic.inputs)
     return (
-        f"{total}{busiest}{more}; with first reads each receives {' to '.join(arriving)}; "
+        f"{total}; with first reads each receives {' to '.join(arriving)}; "
         f"each computes {kernels} on one worker and receives for {receiving}"
     )
+
+
+def _inputs_text(inputs: Sequence[InputTraffic]) -> str:
+    """Say which inputs further sites read again, and which they receive from the site that has read them."""
+    again, sent = [x for x in inputs if x.read_again], [x for x in inputs if x.sent]
+    found = []
+    if again:
+        found.append(f"read {_named(again)} again ({format_size(sum(x.read_again for x in again))})")
+    if sent:
+        found.append(f"receive {_named(sent)} ({format_size(sum(x.sent for x in sent))})")
+    return f"; further sites {' and '.join(found)}" if found else ""
+
+
+def _named(inputs: Sequence[InputTraffic]) -> str:
+    names = [x.name for x in inputs]
+    if len(names) > MAX_NAMED:
+        names[MAX_NAMED - 1 :] = [f"{len(names) - MAX_NAMED + 1} more inputs"]
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _beyond_bound(graph: MemGraph, traffic: SiteTraffic, rates: Sequence[float]) -> str:
@@ -124,7 +150,8 @@ def _exchanged(graph: MemGraph, traffic: SiteTraffic) -> int:
 def sites_json(graph: MemGraph, rates: Sequence[float] = ()) -> dict[str, Any]:
     """The fields of a plan for several sites. ``rates``: of the sites; () if they are equal.
 
-    ``sites``, ``site_links``; ``eindecomp_bytes``: what EinDecomp counts, of unlike sites for the calls that each has;
+    ``sites``, ``site_links``, ``site_inputs``; ``eindecomp_bytes``: what EinDecomp counts, of unlike sites for the
+    calls that each has;
     ``exchanged_bytes``: what arrives at sites beyond one copy of each input, to compare with
     ``site_lower_bound_bytes``, the bound for sites that compute in proportion to their rates.
     """
@@ -152,6 +179,10 @@ def traffic_json(traffic: SiteTraffic) -> dict[str, Any]:
             for k in range(len(traffic.between))
         ],
         "site_links": {f"cpu:{a}->cpu:{b}": int(traffic.between[a, b]) for a, b in pairs},
+        "site_inputs": [
+            {"name": x.name, "read_bytes": x.read, "read_again_bytes": x.read_again, "sent_bytes": x.sent}
+            for x in traffic.inputs
+        ],
     }
 
 

@@ -1,14 +1,16 @@
 """Places every value of a task graph on a device, and inserts the moves between devices.
 
 Tiles and states have the device that tiling.sites gave their kernels; loaded tiles and copied boxes are where they are
-first read. A tile that another device reads is moved there once, just before its first use. A stored tile is moved if
-the other device has used it recently and the move is faster than its file; otherwise each device loads it.
+first read. A tile that another device reads is moved there once, just before its first use. A tile of an input is moved
+if the device that has it used it recently, and the move takes less time than reading the file again; otherwise each
+device loads it. All devices share one disk, while each link carries the moves to some of them.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import reload_seconds
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind
 from einturnip.tiling.sites import Sites
@@ -28,11 +31,14 @@ Places = NDArray[np.uint16]
 _COMPUTING = (TaskKind.KERNEL, TaskKind.ACCUMULATE, TaskKind.COMBINE, TaskKind.FINALIZE)
 
 
-def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
-    """Return the graph on ``devices`` devices: each value has a device, and tasks read local values."""
+def on_devices(tasks: TaskGraph, devices: int, machine: Machine, sent: Container[int] = ()) -> TaskGraph:
+    """Return the graph on ``devices`` devices: each value has a device, and tasks read local values.
+
+    ``sent``: the inputs whose tiles are moved whatever their files cost (see ``FileLayout.shared``).
+    """
     if devices == 1:
         return tasks
-    found = _MoveInsertion(tasks, devices_of_values(tasks), devices, machine).run()
+    found = _MoveInsertion(tasks, devices_of_values(tasks), devices, machine, sent).run()
     return _at_rates(found, machine.rates) if machine.rates else found
 
 
@@ -98,8 +104,8 @@ def _reads(tasks: TaskGraph) -> Iterator[list[int]]:
 class _MoveInsertion:
     """The rows of the graph with moves between devices inserted."""
 
-    def __init__(self, tasks: TaskGraph, device: Places, devices: int, machine: Machine) -> None:
-        self.tasks, self.devices, self.machine = tasks, devices, machine
+    def __init__(self, tasks: TaskGraph, device: Places, devices: int, machine: Machine, sent: Container[int]) -> None:
+        self.tasks, self.devices, self.machine, self.sent = tasks, devices, machine, sent
         self.device = device.tolist()
         self.original = list(range(tasks.n_values))
         self.copies: dict[tuple[int, int], int] = {}
@@ -108,6 +114,7 @@ class _MoveInsertion:
         # The new graph's tasks: rows of the old one, or added tasks (kind, old value, copy) with negative numbers.
         self.rows = array("q")
         self.added_rows: list[tuple[int, int, int]] = []
+        self.added_seconds = array("d")
         self.reads = array("i")
         self.seen = array("i")
         self.ends = array("q", [0])
@@ -139,15 +146,30 @@ class _MoveInsertion:
             found = self.copies[v, here] = len(self.original)
             self.original.append(v)
             self.device.append(here)
-            moves = v not in self.load_of or self._is_moved(v, i)
+            moving, loading = self._move_seconds(v), self._load_seconds(v, here, i)
+            links = len(set(self.machine.hosts)) or self.devices
+            sent = int(self.tasks.value_node[v]) in self.sent
+            moves = v not in self.load_of or (self._is_used(v, i) and (sent or moving / links < loading))
+            self.added_seconds.append(moving if moves else loading)
             self.added_rows.append((TaskKind.MOVE if moves else TaskKind.LOAD, v, found))
             self._append(-len(self.added_rows), [v] if moves else [], [v] if moves else [])
         return found
 
-    def _is_moved(self, v: int, i: int) -> bool:
-        """Return whether a stored tile is moved to another device instead of loaded there."""
-        near = v in self.used and i - self.used[v] <= RECENT_TASKS
-        return near and self._move_seconds(v) < float(self.tasks.seconds[self.load_of[v]])
+    def _is_used(self, v: int, i: int) -> bool:
+        """Return whether the device of a loaded tile used it shortly before task ``i``."""
+        return v in self.used and i - self.used[v] <= RECENT_TASKS
+
+    def _load_seconds(self, v: int, here: int, i: int) -> float:
+        """Return the seconds of reading a tile of an input on a further device; infinite for a computed value.
+
+        If a device of the same machine has just read it, it is in that machine's page cache.
+        """
+        if v not in self.load_of:
+            return math.inf
+        seconds, hosts = float(self.tasks.seconds[self.load_of[v]]), self.machine.hosts
+        if hosts and hosts[here] == hosts[self.device[v]] and self._is_used(v, i):
+            return reload_seconds(int(self.tasks.value_nbytes[v]), False, seconds, self.machine)
+        return seconds
 
     def _move_seconds(self, v: int) -> float:
         return self.machine.move_seconds(int(self.tasks.value_nbytes[v]))
@@ -172,7 +194,7 @@ class _MoveInsertion:
             "node": t.value_node[old],
             "value": copy,
             "workspace": nothing,
-            "seconds": np.where(moves, [self._move_seconds(v) for v in old.tolist()], t.seconds[loads]),
+            "seconds": np.array(self.added_seconds),
             "flops": nothing,
         }
         columns: dict[str, Any] = {}

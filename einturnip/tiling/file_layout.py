@@ -19,13 +19,15 @@ from einturnip.tiling.types import Decomposition
 class FileLayout:
     """``axes``: slowest first. ``chunks``: extents of the stored chunks, empty if not chunked.
 
-    ``decoded``: a chunk is always decoded as a whole. ``reading_nbytes``: memory for reading one chunk.
+    ``decoded``: a chunk is always decoded as a whole. ``reading_nbytes``: memory for reading one chunk. ``shared``: all
+    sites can read the file; otherwise the site that has read a tile sends it to others.
     """
 
     axes: tuple[int, ...]
     chunks: tuple[int, ...] = ()
     decoded: bool = False
     reading_nbytes: int = 0
+    shared: bool = True
 
     def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
         """Return the bytes of one contiguous run of a box."""

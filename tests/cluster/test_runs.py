@@ -34,6 +34,7 @@ from tests.sites.test_output_chunks import writers
 from tests.storage.web_server import serving
 
 pytestmark = pytest.mark.timeout(120)
+PRODUCT = "input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n"
 CHAIN = "input A : f64[n,k], B : f64[k,m], E : f64[m,l]\nD[i,j] = A[i,k] * B[k,j]\nC[i,j] = D[i,k] * E[k,j]\noutput C\n"
 
 
@@ -64,6 +65,24 @@ def test_bytes_between_workers_are_those_of_the_plan(client: Any, sites: int) ->
         assert site.arena_peak_nbytes <= 4 << 20
     across = sum(sum(site.received_nbytes.values()) for site in found)
     assert sum(n for link, n in result.report.link_bytes.items() if "disk" not in link) == across
+
+
+def test_files_are_read_again_where_arrays_are_sent(client: Any, tmp_path: Path) -> None:
+    program, data = et.compile(PRODUCT, dims=dict.fromkeys("nkm", 500)), integers(500)
+    arrays = {name: data[name] for name in "AB"}
+    files = {name: str(tmp_path / f"{name}.npy") for name in arrays}
+    for name, array in arrays.items():
+        np.save(files[name], array)
+    across, read = [], []
+    for inputs in (arrays, files):
+        result = program(data=inputs, client=client, arena="2MiB", link="1GB/s,1ms")
+        np.testing.assert_array_equal(result["C"], arrays["A"] @ arrays["B"])
+        for site in result.report.sites:
+            assert site.received_nbytes == site.planned_nbytes
+        across.append(sum(sum(site.received_nbytes.values()) for site in result.report.sites))
+        read.append(sum(n for link, n in result.report.link_bytes.items() if link.startswith("disk")))
+    assert across[1] < across[0] and read[1] > read[0]
+    assert sum(across) and across[0] + read[0] == across[1] + read[1]
 
 
 @pytest.mark.slow

@@ -35,7 +35,8 @@ class SpillAccess(Protocol):
 class TransferEnds:
     """Transfers of a graph's ops to and from files and the spill file, with numeric events.
 
-    ``begun``: units whose state is initialised. ``moved``: bytes moved by direction.
+    ``begun``: units whose state is initialised. ``moved``: bytes moved by direction. ``kept``: nodes whose files other
+    processes read too, so that their pages stay in the page cache.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class TransferEnds:
         self.sinks = sinks
         self.spill = spill
         self.begun: set[int] = set()
+        self.kept: frozenset[int] = frozenset()
         self.lock = threading.Lock()
         self.moved = {"in": 0, "out": 0}
         self.events = NumericEvents(graph)
@@ -96,7 +98,9 @@ class TransferEnds:
         with self.lock:
             self._uses_left[source.value] -= 1
             last = self._uses_left[source.value] == 0
-        if last:  # no later op reads the region, so its pages can leave the page cache
+        if (
+            last and source.tier - FILES not in self.kept
+        ):  # no later op reads the region, so its pages can leave the page cache
             store.release(region)
         self.count("in", nbytes)
 
