@@ -1,11 +1,11 @@
-"""Steps of a session on the workers of a Dask cluster; its states stay there between the steps."""
+"""Steps of a session on the workers of a cluster; its states stay there between the steps."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from einturnip.api import plan_cache
 from einturnip.api.jobs import Job, Missing, complete, plan_job
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ClusterSteps:
     """Plans and runs steps on workers.
 
-    ``options.memory`` bounds each worker. ``states``: those that a step has made, as Dask arrays on the workers.
+    ``options.memory`` bounds each worker. ``states``: those that a step has made, in chunks on the workers.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ClusterSteps:
         key = plan_cache.shapes_key(sources)
         try:
             result = self._run(self._plans.get(key), key, sources, progress, stop)
-            changed = {name: self._source(name, result[name]) for name in updates}
+            changed = {name: self._cluster.kept_source(name, result[name]) for name in updates}
         except BaseException as error:
             self._plans.clear()  # other workers may be left
             if isinstance(error, RunError):
@@ -84,13 +84,6 @@ class ClusterSteps:
             source.close()
         self.states.clear()
         self._plans.clear()
-
-    def _source(self, name: str, array: Any) -> Source:
-        from einturnip.storage.dask_arrays import DaskSource
-
-        source = DaskSource(name, array)
-        self._cluster.locate({name: source}, None)
-        return source
 
     def _run(
         self,

@@ -63,7 +63,7 @@ class Session:
     ) -> None:
         """``allowed``: bytes that may be added to the process, unless ``options.memory`` is given.
 
-        ``cluster``: a Dask cluster whose workers run the steps and keep the states, each within ``options.memory``.
+        ``cluster``: its workers run the steps and keep the states, each within ``options.memory``.
         """
         self._program = with_state_outputs(program, program.updates)
         self._dims, self._options, self._allowed = dict(dims), options, allowed

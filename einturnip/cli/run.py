@@ -89,10 +89,7 @@ def command(
     report_files = {option: file for option, file in stated.items() if file is not None}
     budget["retries"] = _checked_retries(at, retries)
     if at is not None:
-        lacking: dict[str, dict[str, object]] = {
-            "--at": {"--record": record, "--replay": replay},
-            "--at mpi": {"--steps": steps, "--feed": feeds, "--checkpoint": checkpoint},
-        }
+        lacking = {"--record": record, "--replay": replay}
         if _serves_another(at, len(programs), budget["device"], lacking):
             return
     if report_files:
@@ -182,15 +179,14 @@ def _checked_retries(at: str | None, retries: int) -> int:
     return retries
 
 
-def _serves_another(at: str, programs: int, device: str, lacking: Mapping[str, Mapping[str, object]]) -> bool:
+def _serves_another(at: str, programs: int, device: str, lacking: Mapping[str, object]) -> bool:
     """Refuse options that runs on a cluster lack; serve rank 0 of an MPI job, if this is another rank.
 
-    ``lacking``: by ``--at`` or ``--at mpi``, the values of those options.
+    ``lacking``: the values of those options.
     """
-    for where, given in lacking.items():
-        for name, value in given.items():
-            if value and where in ("--at", f"--at {at}"):
-                raise click.UsageError(f"{name} cannot be combined with {where}")
+    for name, value in lacking.items():
+        if value:
+            raise click.UsageError(f"{name} cannot be combined with --at")
     if programs > 1:
         raise click.UsageError("--at runs one program")
     if device not in ("auto", "cpu"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from einturnip.cluster.tensors import Place, tile_of
-from einturnip.core.errors import InternalError
+from einturnip.core.errors import InternalError, WorkerLost
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, Lane, OpKind, output_tier
 from einturnip.planner.predict import slots
 from einturnip.sites.part import SitePart
 from einturnip.storage.chunks.chunk_grid import ChunkGrid, Index
-from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.generated import _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
-from einturnip.storage.types import Array, Region, Source, slices
+from einturnip.storage.placed_chunks import PlacedSource, WorkerChunks
+from einturnip.storage.types import Array, Region, Source, region_shape, slices
 from einturnip.tuning.memory import RECEIVE_WINDOW
 
 # -- at the coordinator
@@ -28,7 +29,7 @@ from einturnip.tuning.memory import RECEIVE_WINDOW
 class ChunkPlaces:
     """The chunks that each site reads, and the pieces of chunks that it serves to other sites.
 
-    ``inputs``: for each site, the places of Dask arrays by name. ``served``: for each site, its pieces by number: the
+    ``inputs``: for each site, the places of these inputs by name. ``served``: for each site, its pieces by number: the
     key of a chunk, a region in it, and the chunk's shape and dtype. ``planned``: for each site, the bytes that it reads
     from each other site.
     """
@@ -36,11 +37,6 @@ class ChunkPlaces:
     inputs: list[dict[str, Place]]
     served: list[dict[int, tuple[Any, ...]]]
     planned: list[dict[int, int]]
-
-
-def no_chunks(sites: int) -> ChunkPlaces:
-    """Return the places of a run without inputs in the memory of sites."""
-    return ChunkPlaces([{} for _ in range(sites)], [{} for _ in range(sites)], [{} for _ in range(sites)])
 
 
 def input_tiers(graph: EinGraph) -> dict[str, int]:
@@ -56,6 +52,53 @@ def regions_of(part: SitePart, tier: int, stored: bool) -> list[Region]:
     ops = np.unique(np.searchsorted(ptr, rows, side="right") - 1)
     kinds = (OpKind.STORE,) if stored else (OpKind.LOAD, OpKind.RELOAD)
     return [tile_of(graph, graph[i])[1] for i in ops[np.isin(graph.kind[ops], kinds)].tolist()]
+
+
+def chunk_places(
+    parts: Sequence[SitePart], graph: EinGraph, sources: Mapping[str, Source], addresses: Sequence[str], first: int
+) -> ChunkPlaces:
+    """Return the places of all inputs in chunks that workers read from each other or compute.
+
+    ``first``: a number that no op of the plan has.
+
+    Raises:
+        WorkerLost: a chunk is on a worker that takes no part.
+    """
+    n, site_of = len(parts), {address: site for site, address in enumerate(addresses)}
+    found = ChunkPlaces([{} for _ in parts], [{} for _ in parts], [defaultdict(int) for _ in parts])
+    for name, tier in input_tiers(graph).items():
+        source = sources[name]
+        if not isinstance(source, PlacedSource) or source.place is None:
+            continue
+        place = source.place
+        grid, numbers = source.grid, dict[tuple[Index, Region], int]()
+        for site in range(n):
+            pieces = [p for region in regions_of(parts[site], tier, stored=False) for p in grid.pieces(region)]
+            if not isinstance(place, WorkerChunks):
+                tasks = place.encoded({p.chunk for p in pieces})
+                found.inputs[site][name] = ("tasks", grid.borders, place.name, np.frombuffer(tasks, np.uint8))
+                continue
+            reads = dict[tuple[Index, Region], tuple[int, tuple[int, ...]]]()
+            for piece in pieces:
+                holders = [site_of[address] for address in place.holders[piece.chunk] if address in site_of]
+                if not holders:
+                    raise WorkerLost(
+                        f"input {name}: its chunk {list(piece.chunk)} is on {', '.join(place.holders[piece.chunk])}, "
+                        "which takes no part in the run."
+                    )
+                what = piece.chunk, piece.within
+                number = numbers.setdefault(what, first + len(numbers))
+                holders = sorted(holders, key=lambda holder: (holder != site, (holder - number) % n))
+                shape = region_shape(grid.region(piece.chunk))
+                for holder in holders:
+                    found.served[holder][number] = (place.keys[piece.chunk], piece.within, shape, source.dtype)
+                reads[what] = number, tuple(holders)
+                if holders[0] != site:
+                    count = int(np.prod(region_shape(piece.within), dtype=np.int64))
+                    found.planned[site][holders[0]] += count * source.dtype.itemsize
+            found.inputs[site][name] = ("chunks", grid.borders, reads)
+        first += len(numbers)
+    return found
 
 
 def kept_grids(
@@ -76,11 +119,11 @@ def kept_grids(
 def extra_nbytes(
     parts: Sequence[SitePart], graph: EinGraph, sources: Mapping[str, Source], kept: Collection[str]
 ) -> tuple[int, ...]:
-    """Return the bytes that Dask arrays take in each worker: pieces in transit, and blocks of outputs."""
+    """Return the bytes that chunks take in each worker: pieces in transit, and blocks of outputs."""
     tiers = [
         tier
         for name, tier in input_tiers(graph).items()
-        if isinstance(source := sources[name], DaskSource) and not source.whole_chunks
+        if isinstance(source := sources[name], PlacedSource) and not source.whole_chunks
     ]
     reads = [part.graph.read[np.isin(part.graph.read[:, 0], tiers), 2].max(initial=0) for part in parts]
     pieces = (slots(1)[Lane.IN] + RECEIVE_WINDOW) * int(max(reads, default=0))
@@ -101,17 +144,19 @@ def pieces_of(served: Mapping[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...
 class ChunkPieces(_GeneratedTensor):
     """An input in chunks that are in the memory of workers.
 
-    ``numbers``: number and sites of each piece, by its chunk and its region in the chunk.
+    ``numbers``: number and sites of each piece, by its chunk and its region in the chunk. ``fetch``: returns a
+    piece, given its number, its sites and its bytes.
     """
 
     grid: ChunkGrid
     numbers: Mapping[tuple[Index, Region], tuple[int, Sequence[int]]]
-    fetch: Callable[[int, Sequence[int]], Array]
+    fetch: Callable[[int, Sequence[int], int], Array]
 
     def read(self, region: Region, out: Array) -> int:
         """Fetch a tile, piece by piece."""
         for piece in self.grid.pieces(region):
-            data, part = self.fetch(*self.numbers[piece.chunk, piece.within]), out[piece.window]
+            part = out[piece.window]
+            data = self.fetch(*self.numbers[piece.chunk, piece.within], part.nbytes)
             local = data.shape == part.shape and data.dtype == part.dtype
             copy_blocked(part, data if local else data.view(part.dtype).reshape(part.shape))
         return out.nbytes

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.chunks import kept_grids
+from einturnip.cluster.chunks import chunk_places, kept_grids
 from einturnip.cluster.planning import PARTS, SitesPlan
 from einturnip.cluster.tensors import AT_COORDINATOR, input_places, output_places, tile_of
 from einturnip.cluster.transport import Cluster, SiteConnections
@@ -62,7 +62,7 @@ class ClusterRun:
             "read_by_several": tuple(x.node for x in input_traffic(plan.planned.memgraph) if x.read_again),
         }
         addresses = [worker.address for worker in plan.workers]
-        self.chunks = cluster.chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
+        self.chunks = chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
         self.kept = kept_grids(plan.parts, graph, plan.kept)
         self.arrays: dict[str, Any] = {}
         self._begun = dict[int, str]()  # by site, the statement of the last kernel that it began

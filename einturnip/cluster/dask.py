@@ -10,13 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from einturnip.cluster.chunks import ChunkPlaces
-from einturnip.cluster.dask_arrays import chunk_places, locate
+from einturnip.cluster.dask_arrays import locate
 from einturnip.cluster.site_task import describe, take_part
 from einturnip.cluster.workers import Worker, accepted
 from einturnip.core.errors import EinturnipError, Interrupted, WorkerLost
 from einturnip.cost.site_rates import MachineLink
-from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, RunInbox, WorkerInboxes
@@ -32,6 +30,7 @@ from einturnip.sites.wires.dask_cluster import (
 )
 from einturnip.sites.wires.messages import Report
 from einturnip.storage.chunks.chunk_grid import Index
+from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.types import Array, Source
 from einturnip.tuning.memory import ANSWER_SECONDS, DASK_BANDWIDTH, DASK_LATENCY, JOIN_SECONDS, TICK_SECONDS
 
@@ -64,16 +63,11 @@ class DaskCluster:
         """See Cluster."""
         locate(self.client, sources, memory, self.workers)
 
-    def chunk_places(
-        self,
-        parts: Sequence[SitePart],
-        graph: EinGraph,
-        sources: Mapping[str, Source],
-        addresses: Sequence[str],
-        first: int,
-    ) -> ChunkPlaces:
+    def kept_source(self, name: str, array: Any) -> Source:
         """See Cluster."""
-        return chunk_places(parts, graph, sources, addresses, first)
+        source = DaskSource(name, array)
+        self.locate({name: source}, None)
+        return source
 
     def begin(
         self,
@@ -151,7 +145,7 @@ class WorkerEnd(CoordinatorConnection):
         """See SiteEnd."""
         self._messages.attach(post, value, numbered)
 
-    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
+    def fetch_piece(self, number: int, sites: Sequence[int], nbytes: int) -> Array:
         """See SiteEnd."""
         return self._chunks.fetch(number, sites)
 

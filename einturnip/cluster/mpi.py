@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.chunks import ChunkPlaces, no_chunks
 from einturnip.cluster.mpi_rank import JobRank, Message, serve, this_rank
+from einturnip.cluster.mpi_states import BlockReader, RankBlocks, RankSource
 from einturnip.cluster.transport import Blocks
 from einturnip.cluster.workers import Worker, accepted
-from einturnip.core.errors import DeviceError, InternalError
+from einturnip.core.errors import DeviceError
 from einturnip.cost.site_rates import MachineLink
-from einturnip.eingraph.types import EinGraph
-from einturnip.sites.part import SitePart
 from einturnip.sites.wires.messages import Event
 from einturnip.sites.wires.mpi import Control, Tag, contiguous
 from einturnip.storage.chunks.chunk_grid import Index
@@ -31,8 +29,10 @@ from einturnip.tuning.memory import END_SECONDS, JOIN_SECONDS
 class RankConnections:
     """The coordinator's connections to all ranks in one run; implements ``SiteConnections``."""
 
-    def __init__(self, rank: JobRank, tile: Callable[[int], Array], store: Callable[[int, Any], None]) -> None:
-        self._rank, self._tile, self._store = rank, tile, store
+    def __init__(
+        self, rank: JobRank, reader: BlockReader, tile: Callable[[int], Array], store: Callable[[int, Any], None]
+    ) -> None:
+        self._rank, self._reader, self._tile, self._store = rank, reader, tile, store
         self.events: SimpleQueue[Event] = SimpleQueue()
         self._settled, self._changed = set[int](), threading.Condition()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -71,7 +71,9 @@ class RankConnections:
 
     def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> Blocks:
         """See SiteConnections."""
-        raise InternalError("no output stays at ranks")
+        return RankBlocks(
+            self._reader, f"{name}-{self._rank.runs}", {index: site_of.get(index, 0) for index in indices}
+        )
 
     def close(self) -> None:
         """Wait until no transfer uses the memory of a site, and let all sites free it.
@@ -130,11 +132,14 @@ class MpiCluster:
     link: MachineLink | None = None  # between processes of one machine, MPI copies in memory
 
     def __init__(self, rank: JobRank) -> None:
-        self._rank = rank
+        self._rank, self._reader = rank, BlockReader(rank)
 
     def workers(self) -> tuple[Worker, ...]:
         """See Cluster."""
         every, here = range(self._rank.port.size), self._rank.here
+        here.clear()
+        for r in every:
+            self._rank.say(r, {"do": "describe"})
         with self._rank.joined:
             if not self._rank.joined.wait_for(lambda: len(here) == len(every), JOIN_SECONDS):
                 late = next(r for r in every if r not in here)
@@ -144,18 +149,11 @@ class MpiCluster:
         return accepted({f"rank {r}": here[r] for r in every})
 
     def locate(self, sources: Mapping[str, Source], memory: int | None) -> None:
-        """Do nothing: no input is in chunks that ranks hold."""
+        """Do nothing: blocks stay at the ranks that have made them."""
 
-    def chunk_places(
-        self,
-        parts: Sequence[SitePart],
-        graph: EinGraph,
-        sources: Mapping[str, Source],
-        addresses: Sequence[str],
-        first: int,
-    ) -> ChunkPlaces:
+    def kept_source(self, name: str, array: Any) -> Source:
         """See Cluster."""
-        return no_chunks(len(parts))
+        return RankSource(name, array)
 
     def begin(
         self,
@@ -166,7 +164,7 @@ class MpiCluster:
         site_of: Callable[[int], int],
     ) -> RankConnections:
         """See Cluster."""
-        connections = RankConnections(self._rank, tile, store)
+        connections = RankConnections(self._rank, self._reader, tile, store)
         try:
             connections.submit(parts)
         except BaseException:

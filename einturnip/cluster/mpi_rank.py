@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import signal
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from einturnip.cluster.site_task import describe, take_part
-from einturnip.core.errors import InternalError, Interrupted
+from einturnip.core.errors import Interrupted
 from einturnip.memgraph.views import OpViews
 from einturnip.planner.codec import PlanCodec
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.messages import Report, SiteInbox
 from einturnip.sites.wires.mpi import Control, MpiPort, MpiWire, Tag, contiguous
-from einturnip.storage.types import Array
+from einturnip.storage.types import Array, slices
 from einturnip.tuning.memory import END_SECONDS
 
 _TEXTS = PlanCodec(())
@@ -31,11 +31,15 @@ class JobRank:
     """This process in an MPI job.
 
     ``orders``: the coordinator's messages; ``interrupt``: called when it stops a run. At rank 0, ``states``
-    receives what sites say in a run, and ``here`` has their descriptions.
+    receives what sites say in a run, and ``here`` has their descriptions. ``blocks``: of outputs that stay at this
+    rank, by the name of an array and a position. ``runs``: number of runs that this rank has taken part in, which is
+    that of all ranks.
     """
 
     def __init__(self) -> None:
         self.here: dict[int, Message] = {}
+        self.blocks: dict[tuple[Any, ...], Array] = {}
+        self.runs = 0
         self.joined = threading.Condition()
         self._over = False
         self.orders: SimpleQueue[Message] = SimpleQueue()
@@ -75,7 +79,11 @@ class JobRank:
         return arrived
 
     def _part(self, source: int) -> Callable[[Array], None]:
-        return lambda data: self.orders.put({"do": "part", "data": data})
+        def arrived(data: Array) -> None:
+            self.runs += 1
+            self.orders.put({"do": "part", "data": data})
+
+        return arrived
 
 
 def _nothing() -> None: ...
@@ -106,11 +114,19 @@ def serve_rank() -> bool:
 
 def serve(rank: JobRank) -> None:
     """Take part in runs as a site until rank 0 ends the job."""
-    content = describe() | {"threads": 1, "limit": 0, "kind": "", "is_coordinator": rank.port.rank == 0}
-    rank.say(0, {"state": "here", **content})
     while (message := rank.orders.get())["do"] != "end":
-        if message["do"] == "part":
-            take_part(RankEnd(rank, message))
+        match message["do"]:
+            case "describe":
+                more = {"threads": 1, "limit": 0, "kind": "", "is_coordinator": rank.port.rank == 0}
+                rank.say(0, {"state": "here", **describe(), **more})
+            case "part":
+                made = take_part(RankEnd(rank, message))
+                rank.blocks |= {(f"{name}-{rank.runs}", *index): block for (name, index), block in made.items()}
+            case "read":
+                part = rank.blocks[tuple(message["key"])][slices(message["within"])]
+                rank.port.send(0, Tag.PIECE, contiguous(part))
+            case "forget":
+                rank.blocks = {key: block for key, block in rank.blocks.items() if key[0] != message["array"]}
 
 
 class RankEnd:
@@ -126,6 +142,9 @@ class RankEnd:
         # Answers that threads of the run wait for; None is put there when the run is stopped.
         self._tiles = deque[SimpleQueue[Array | None]]()
         self._taken: dict[int, SimpleQueue[Array | None]] = {}
+        self._fetched = set[SimpleQueue[Array | None]]()
+        self._pieces: dict[int, tuple[Any, ...]] = {}
+        self._received = Counter[int]()
         port = rank.port
         port.controls |= {
             Control.NOTICE: lambda source, number, nbytes: self._inbox.noticed(number),
@@ -134,7 +153,7 @@ class RankEnd:
             Control.TAKEN: lambda source, number, nbytes: self._taken.pop(number).put(np.empty(0, np.uint8)),
         }
         port.data[Tag.TILE] = lambda source: self._tiles.popleft().put
-        port.values = self._inbox.value
+        port.values = self._value
         rank.interrupt = self._interrupted
 
     def message(self) -> Message:
@@ -172,7 +191,8 @@ class RankEnd:
         self._asked(ask)
 
     def connect_sites(self, sites: tuple[str, ...], served: Mapping[int, tuple[Any, ...]]) -> None:
-        """Do nothing: ranks know each other, and hold no chunks of arrays."""
+        """See SiteEnd; ranks know each other."""
+        self._pieces = dict(served)
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> MpiWire:
         """See SiteEnd."""
@@ -183,13 +203,32 @@ class RankEnd:
         """See SiteEnd."""
         self._inbox.attach(post, value, numbered)
 
-    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
+    def fetch_piece(self, number: int, sites: Sequence[int], nbytes: int) -> Array:
         """See SiteEnd."""
-        raise InternalError("ranks hold no chunks of arrays")
+        (site,) = sites  # a block stays at one rank
+        if site == self.site:
+            return self._value(number)
+        data = np.empty(nbytes, np.uint8)
+
+        def ask(answer: SimpleQueue[Array | None]) -> None:
+            self._fetched.add(answer)
+            self._port.fetch(site, Tag.VALUE, data, Control.GET, number, lambda: answer.put(data))
+
+        self._asked(ask)
+        self._received[site] += nbytes
+        return data
 
     def received_pieces(self) -> Mapping[int, int]:
         """See SiteEnd."""
-        return {}
+        return self._received
+
+    def _value(self, number: int) -> Array:
+        """Return a value that this site has offered, or a piece of a block."""
+        if number not in self._pieces:
+            return self._inbox.value(number)
+        key, within, _, _ = self._pieces[number]
+        piece: Array = self._rank.blocks[key][within]
+        return piece
 
     def is_ending(self) -> bool:
         """See SiteEnd."""
@@ -232,5 +271,5 @@ class RankEnd:
     def _interrupted(self) -> None:
         self.stopped.set()
         self.on_stop()
-        for answer in (*self._tiles, *self._taken.values()):
+        for answer in (*self._tiles, *self._taken.values(), *self._fetched):
             answer.put(None)

@@ -210,7 +210,8 @@ class _Search:
         request = replace(request, finished=self.finished, layouts=layouts, machine=machine)
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
-        parts = tuple(part_of(plan, ranks) for plan in split(planned.memgraph))
+        plans = deque(split(planned.memgraph))
+        parts = tuple(part_of(plans.popleft(), ranks) for _ in range(len(plans)))  # each plan is freed at once
         chunks = extra_nbytes(parts, planned.graph, self.sources, self.kept)
         extra = tuple(n + w.is_coordinator * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
         each = zip(self.workers, parts, extra, strict=True)

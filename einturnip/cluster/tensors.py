@@ -14,12 +14,12 @@ from einturnip.ir.dtypes import DType
 from einturnip.memgraph.types import FILES, Lane, MemGraph, Op, OpKind
 from einturnip.sites.part import SitePart
 from einturnip.storage.arrays import ArraySource
-from einturnip.storage.dask_arrays import DaskSource
 from einturnip.storage.formats.remote_files import remote_version
 from einturnip.storage.generated import RandomSource, SummarySink, _GeneratedTensor
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.location import is_url
 from einturnip.storage.open import open_source
+from einturnip.storage.placed_chunks import PlacedSource
 from einturnip.storage.shared_outputs import attach, share
 from einturnip.storage.slice import SliceSource
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
@@ -94,7 +94,7 @@ def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
 def _is_at_coordinator(source: Source) -> bool:
     if isinstance(source, RandomSource):
         return False
-    if isinstance(source, DaskSource):
+    if isinstance(source, PlacedSource):
         return source.place is None
     if isinstance(source, SliceSource):
         return _is_at_coordinator(source.of)
@@ -106,18 +106,18 @@ def is_read_by_all(source: Source) -> bool:
     """Return whether an input is in a file that each worker opens itself."""
     if isinstance(source, SliceSource):
         return is_read_by_all(source.of)
-    return not isinstance(source, CoordinatorTensor | RandomSource | DaskSource)
+    return not isinstance(source, CoordinatorTensor | RandomSource | PlacedSource)
 
 
 def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:
-    """Return the place of each input, but not of Dask arrays that workers read themselves."""
+    """Return the place of each input, but not of those in chunks that workers hold or compute."""
     found = dict[str, Place]()
     for node in graph.nodes:
         if isinstance(node, InputNode):
             source = sources[node.name]
             if _is_at_coordinator(source):
                 found[node.name] = AT_COORDINATOR
-            elif not isinstance(source, DaskSource):  # see chunk_places
+            elif not isinstance(source, PlacedSource):  # see chunk_places
                 found[node.name] = _place(source, node.name)
     return found
 

@@ -17,10 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from einturnip.cluster.chunks import ChunkPlaces
 from einturnip.cluster.workers import Worker
 from einturnip.cost.site_rates import MachineLink
-from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.process_run import FetchingWire
@@ -94,15 +92,11 @@ class Cluster(Protocol):
         """
         ...
 
-    def chunk_places(
-        self,
-        parts: Sequence[SitePart],
-        graph: EinGraph,
-        sources: Mapping[str, Source],
-        addresses: Sequence[str],
-        first: int,
-    ) -> ChunkPlaces:
-        """Return where each site reads chunks. ``first``: a number that no op of the plan has."""
+    def kept_source(self, name: str, array: Any) -> Source:
+        """Return an output whose blocks have stayed at the sites as an input of later runs.
+
+        ``array``: what ``Blocks.array`` has returned.
+        """
         ...
 
     def begin(
@@ -170,8 +164,8 @@ class SiteEnd(Protocol):
         """
         ...
 
-    def fetch_piece(self, number: int, sites: Sequence[int]) -> Array:
-        """Return a piece of a chunk from the first of the sites that has it."""
+    def fetch_piece(self, number: int, sites: Sequence[int], nbytes: int) -> Array:
+        """Return a piece of a chunk, of ``nbytes``, from the first of the sites that has it."""
         ...
 
     def received_pieces(self) -> Mapping[int, int]:

@@ -10,24 +10,21 @@ import numpy as np
 
 from einturnip.core.errors import BindError, DTypeError, EinturnipError, StoreError
 from einturnip.ir.dtypes import from_numpy
-from einturnip.storage.chunks.chunk_grid import ChunkGrid, GridSource, Index
+from einturnip.storage.chunks.chunk_grid import ChunkGrid, Index
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.layout import blocks
+from einturnip.storage.placed_chunks import PART_NBYTES, PlacedSource
 from einturnip.storage.types import Array, Region, slices, window
 
 CHUNK_COPIES = 3.0
 """Chunks that take memory while Dask computes one: the result, an operand of its last task, and the chunk before."""
-PART_NBYTES = 16 << 20
-"""Bytes that are read at once from chunks on workers."""
 
 
-class DaskSource(GridSource):
+class DaskSource(PlacedSource):
     """A ``dask.array`` that is computed chunk by chunk in the thread that reads it.
 
-    ``place``: where workers of a cluster find its chunks instead; None if this process sends them.
+    If it has a ``place``, workers of a cluster read or compute its chunks instead.
     """
-
-    place: Any = None
 
     def __init__(self, name: str, array: Any) -> None:
         """Check the array.
@@ -54,10 +51,6 @@ class DaskSource(GridSource):
         self.array: Any = array
         self.compute: Callable[[Any], Any] = _computed
         super().__init__(name, ChunkGrid.of_extents(array.chunks), dtype, self._computed, CHUNK_COPIES)
-
-    def read_in_parts(self) -> None:
-        """Record that a part of a chunk is read without the rest of it."""
-        self.reading_nbytes, self.whole_chunks = 0, False
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``: chunk by chunk, or in parts of any chunks if these are read without the rest."""

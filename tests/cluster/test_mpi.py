@@ -120,13 +120,13 @@ def test_arrays_of_rank_0_travel_by_tile_in_several_runs(tmp_path: Path) -> None
     start = [str(MPIEXEC), "-n", "3", sys.executable, str(script)]
     done = subprocess.run(start, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == 2 * "3 [True, True, True] True\n"
+    assert done.stdout == 2 * "3 [True, True, True] True\n" + "steps True\n"
 
 
 def test_a_wrong_command_line_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "p.ein").write_text(CHAIN)
-    done = run(tmp_path, 2, "p.ein", "--steps", "2")
-    assert done.returncode == 2 and done.stderr.count("error: --steps cannot be combined with --at mpi") == 1
+    done = run(tmp_path, 2, "p.ein", "--retries", "2")
+    assert done.returncode == 2 and done.stderr.count("error: --retries cannot be combined with --at mpi") == 1
     done = run(tmp_path, 2, "no-such.ein")
     assert done.returncode == 2 and done.stderr.count("no-such.ein") == 1
 

@@ -99,7 +99,7 @@ def test_dask_is_imported_for_clusters_only() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--at", "mpi", "--steps", "2"], ["--record", "r"], ["--replay", "r"], ["--device", "sim"], ["q.ein"]],
+    [["--at", "mpi", "--retries", "2"], ["--record", "r"], ["--replay", "r"], ["--device", "sim"], ["q.ein"]],
 )
 def test_options_that_a_cluster_lacks(tmp_path: Path, options: list[str]) -> None:
     from click.testing import CliRunner

@@ -23,6 +23,7 @@ from distributed.protocol.pickle import dumps, loads
 from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.sites.wires.dask import Address, RunInbox
 from einturnip.sites.wires.messages import PeerLost
+from einturnip.storage.placed_chunks import WorkerChunks
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import ANSWER_SECONDS, GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS, TICK_SECONDS
 
@@ -84,14 +85,6 @@ def _wait(client: Client, futures: Sequence[Future], used: Sequence[Future], nam
             raise RunError(f"{name}: Dask has cancelled it: {error}. help: run again") from error
         else:
             return
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerChunks:
-    """Chunks in the memory of workers. ``holders``: the addresses of the workers that have a chunk."""
-
-    keys: Mapping[Index, Key]
-    holders: Mapping[Index, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Tag(IntEnum):
     VALUE = 4  # a value, from site to site
     TILE = 5  # a tile of an input that the coordinator holds
     STORED = 6  # a tile of an output that the coordinator stores
+    PIECE = 7  # a part of a block that a rank keeps, for the coordinator
 
 
 class Control(IntEnum):
