@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -62,6 +63,19 @@ class GraphView:
         assert isinstance(node, EinsumNode)
         return node.operands
 
+    def member(self, k: int) -> Einsum:
+        """The einsum of a node that a group has taken."""
+        einsum = self.einsum(k)
+        assert einsum is not None
+        return einsum
+
+    def saved_nbytes(self, inside: Iterable[int], members: Collection[int]) -> int:
+        """Bytes that a group saves: values ``inside``, written and read, and tensors that several members read."""
+        made = sum(2 * prod(e.shape) * e.dtype.itemsize for e in map(self.member, inside))
+        reads = Counter(o for k in members for o in set(self.operands(k)).difference(members))
+        nodes = ((self.node(o), n) for o, n in reads.items())
+        return made + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in nodes)
+
 
 def _step(node: Node) -> Einsum | None:
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.hints != NO_HINTS:
@@ -96,7 +110,7 @@ class GroupGrowth:
         """Add all users of the seed and of tensors tiled with it; False where one cannot be fused."""
         while len(self.members) <= MAX_FUSED_STEPS and self._settle():
             outer = set[int]().union(*(self._labels(k, out=True) for k in self.members))
-            bound = {(k, p) for k in self.members for p in self._einsum(k).aggregated}
+            bound = {(k, p) for k in self.members for p in self.view.member(k).aggregated}
             self._folded = {spot for spot in bound if self.classes[spot] in outer}
             self.streamed = frozenset(self.classes[spot] for spot in self._folded)
             tiled = self._tiled() if self.streamed else self.members
@@ -112,7 +126,7 @@ class GroupGrowth:
 
     def fold(self) -> bool:
         """Stream the labels that the seed aggregates."""
-        self._folded = {(self.seed, p) for p in self._einsum(self.seed).aggregated}
+        self._folded = {(self.seed, p) for p in self.view.member(self.seed).aggregated}
         return self._settle()
 
     def absorb(self) -> None:
@@ -150,19 +164,14 @@ class GroupGrowth:
                 return None
         if result & self.streamed:
             return None
-        classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
+        classes = tuple(tuple(self.classes[k, p] for p in range(len(self.view.member(k).labels))) for k in self.members)
         nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
-        saved = self._saved_nbytes()
+        saved = self.view.saved_nbytes(self._tiled(), self.members)
         return FusionGroup(tuple(self.members), nodes, classes, tuple(sorted(self.streamed)), saved, self._rest)
-
-    def _einsum(self, k: int) -> Einsum:
-        einsum = self.view.einsum(k)
-        assert einsum is not None
-        return einsum
 
     def _labels(self, k: int, out: bool) -> set[int]:
         """The classes of the labels of a member's output, or of the labels that it aggregates."""
-        einsum = self._einsum(k)
+        einsum = self.view.member(k)
         return {self.classes[k, p] for p in (range(einsum.n_out) if out else einsum.aggregated)}
 
     def _tiled(self) -> list[int]:
@@ -202,11 +211,11 @@ class GroupGrowth:
 
     def _common(self, fold: int) -> Links | None:
         """Return corresponding labels where an aggregation and a streaming member read one operand."""
-        streaming = [k for k in self.members if self._einsum(k).aggregation is not None or k in self._tiled()]
+        streaming = [k for k in self.members if self.view.member(k).aggregation is not None or k in self._tiled()]
         for slot, operand in enumerate(self.view.operands(fold)):
             for k in streaming:
                 for other, o in enumerate(self.view.operands(k)):
-                    a, b = self._einsum(fold).accesses[slot], self._einsum(k).accesses[other]
+                    a, b = self.view.member(fold).accesses[slot], self.view.member(k).accesses[other]
                     if o == operand and is_plain(a) and is_plain(b):
                         return [((fold, plain_label(p)), (k, plain_label(q))) for p, q in zip(a, b, strict=True)]
         return None
@@ -236,9 +245,9 @@ class GroupGrowth:
         if einsum is None or not isinstance(node, EinsumNode) or not self._settle():
             return False
         slots = {s: o for s, o in enumerate(node.operands) if o in folds}
-        n_out = {o: self._einsum(o).n_out for o in folds}
+        n_out = {o: self.view.member(o).n_out for o in folds}
         known = {
-            self.classes[o, p]: (self._einsum(o).labels[p], self._einsum(o).bounds[p])
+            self.classes[o, p]: (self.view.member(o).labels[p], self.view.member(o).bounds[p])
             for o in folds
             for p in range(n_out[o])
         }
@@ -258,17 +267,6 @@ class GroupGrowth:
         self._rest = user, replace(node, einsum=rest, operands=tuple(operands[s] for s in left))
         self.members = [*self.members, number]
         return self._settle()
-
-    def _saved_nbytes(self) -> int:
-        """Bytes saved: tiled values, written and read, and operands that several steps read."""
-        shapes = (self._einsum(k) for k in self._tiled())
-        saved = sum(2 * prod(einsum.shape) * einsum.dtype.itemsize for einsum in shapes)
-        reads: dict[int, int] = {}
-        for k in self.members:
-            for operand in set(self.view.operands(k)).difference(self.members):
-                reads[operand] = reads.get(operand, 0) + 1
-        sources = ((self.view.node(o), n) for o, n in reads.items())
-        return saved + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in sources)
 
 
 def plain_label(index: int | Index) -> int:

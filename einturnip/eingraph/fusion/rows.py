@@ -63,12 +63,13 @@ class _Rows:
         nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
         reads = {o for node in nodes for o in node.operands}.difference(self.members)
         itemsize = max(self.view.node(k).dtype.itemsize for k in (*self.members, *reads))
-        last = self._einsum(self.last)
+        last = self.view.member(self.last)
         along = prod(last.bounds[p] for p in range(last.n_out) if self.classes[self.last, p] in self.folded)
         if along * itemsize > MAX_ROW_NBYTES:
             return None
-        classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
-        return FusionGroup(tuple(self.members), nodes, classes, (), self._saved_nbytes())
+        classes = tuple(tuple(self.classes[k, p] for p in range(len(self.view.member(k).labels))) for k in self.members)
+        saved = self.view.saved_nbytes(self.members[:-1], self.members)
+        return FusionGroup(tuple(self.members), nodes, classes, (), saved)
 
     def _step(self, k: int) -> Einsum | None:
         einsum = self.view.einsum(k)
@@ -76,11 +77,6 @@ class _Rows:
             return None
         product = contraction(einsum)
         return None if product is not None and product.m and product.n else einsum
-
-    def _einsum(self, k: int) -> Einsum:
-        einsum = self.view.einsum(k)
-        assert einsum is not None
-        return einsum
 
     def _take(self, k: int) -> bool:
         """Add a node that only members read, if its labels unify with theirs."""
@@ -98,11 +94,11 @@ class _Rows:
     def _link_candidates(self, k: int) -> Iterator[Links]:
         """Yield candidate label links with the members: from reads alone, then from each commonly read tensor."""
         yield []
-        mine = zip(self.view.operands(k), self._einsum(k).accesses, strict=True)
+        mine = zip(self.view.operands(k), self.view.member(k).accesses, strict=True)
         by_tensor = dict(mine)
         for other in self.members:
             links: Links = []
-            for o, access in zip(self.view.operands(other), self._einsum(other).accesses, strict=True):
+            for o, access in zip(self.view.operands(other), self.view.member(other).accesses, strict=True):
                 if o in by_tensor:
                     pairs = zip(by_tensor[o], access, strict=True)
                     links += [((k, plain_label(p)), (other, plain_label(q))) for p, q in pairs]
@@ -114,24 +110,14 @@ class _Rows:
         found = unify_labels(self.view, self.members, self.links)
         if found is None:
             return False
-        bound = {k: {found[k, p] for p in self._einsum(k).aggregated} for k in self.members}
+        bound = {k: {found[k, p] for p in self.view.member(k).aggregated} for k in self.members}
         along = frozenset[int]().union(*bound.values())
-        whole = {found[self.last, p] for p in range(self._einsum(self.last).n_out)}
+        whole = {found[self.last, p] for p in range(self.view.member(self.last).n_out)}
         if not along <= whole:
             return False
         for k in self.members:
-            own = {found[k, p] for p in range(self._einsum(k).n_out)}
+            own = {found[k, p] for p in range(self.view.member(k).n_out)}
             if bound[k] not in (set(), along) or (own != whole - along and (bound[k] or own != whole)):
                 return False
         self.classes, self.folded = found, along
         return True
-
-    def _saved_nbytes(self) -> int:
-        """Bytes saved: values inside the group, written and read, and tensors that several members read."""
-        inside = sum(2 * prod(e.shape) * e.dtype.itemsize for e in map(self._einsum, self.members[:-1]))
-        reads: dict[int, int] = {}
-        for k in self.members:
-            for o in set(self.view.operands(k)).difference(self.members):
-                reads[o] = reads.get(o, 0) + 1
-        nodes = ((self.view.node(o), n) for o, n in reads.items())
-        return inside + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in nodes)
