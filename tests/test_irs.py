@@ -23,7 +23,8 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
 from einturnip.ir.einsum import Box, Einsum
 from einturnip.ir.region import Region
-from einturnip.kernels.select import Mode, compile_kernel
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import compile_kernel
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
 from einturnip.lang.printer import show
@@ -37,6 +38,7 @@ from einturnip.testing import Answer, DrawnCase, assert_agrees, evaluate, failin
 from einturnip.testing.strategies import FEATURES
 from einturnip.tiling import build as decomp_build
 from einturnip.tiling import check as decomp_check
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.types import Decomposition
 from tests.reference import decomposition as decomp_values
 from tests.reference import eingraph as eingraph_values
@@ -91,7 +93,7 @@ def cut(case: DrawnCase, tile: int) -> Decomposition:
 
 def cut_into(graph: EinGraph, tile: Callable[[int], int]) -> Decomposition:
     """Each label cut into tiles of what ``tile`` says of its bound."""
-    classes = decomp_build.label_classes(graph)
+    classes = label_classes(graph)
     decomposition = decomp_build.decompose(graph, classes, [tile(bound) for bound in classes.bounds], 1 << 16)
     decomp_check.check(decomposition)
     return decomposition

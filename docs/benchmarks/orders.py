@@ -21,7 +21,8 @@ from pathlib import Path
 import opt_einsum as oe
 from opt_einsum.testing import rand_equation
 
-from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, work
+from einturnip.eingraph.rewrite.contraction_order import contraction_order, work
+from einturnip.eingraph.rewrite.optimal_order import Pairs
 
 Network = tuple[str, list[frozenset[int]], frozenset[int], dict[int, int]]
 # Number of tensors, labels of each, labels of the result, minimum and maximum size, seed.

@@ -21,8 +21,9 @@ from einturnip.runtime.simulate.dispatch import fixed, free_order
 from einturnip.runtime.simulate.simulator import simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.tiling.build import label_classes, lay_out
+from einturnip.tiling.build import lay_out
 from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.search import successive_tilings
 from offload_policies import MemoryBudgets, place_trace
 from offload_policies.autotm import AutoTM

@@ -37,8 +37,9 @@ from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.runtime.simulate.simulator import CAUSES, Simulation, TimingNoise, simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.tiling.build import label_classes, lay_out
+from einturnip.tiling.build import lay_out
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.search import successive_tilings
 from offload_policies import POLICIES, MemoryBudgets, place, place_trace
 from offload_policies.choose_offload import place_default

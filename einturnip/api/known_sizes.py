@@ -11,7 +11,8 @@ from einturnip.core.errors import BindError
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.build.sizes import bind_sizes
 from einturnip.eingraph.build.stages import build_stages
-from einturnip.lang.program import SizeName, TypedProgram
+from einturnip.lang.expressions import SizeName
+from einturnip.lang.program import TypedProgram
 from einturnip.storage.types import Source
 
 

@@ -89,7 +89,8 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     import numpy as np
 
     from einturnip import __version__
-    from einturnip.devices.host import host_info, measure_copy, measure_disk, measure_gemm
+    from einturnip.devices.host import host_info
+    from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
 
     info = host_info()
     yield "version", f"einturnip {__version__}, NumPy {np.__version__}"

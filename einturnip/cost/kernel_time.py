@@ -22,8 +22,8 @@ from einturnip.kernels.blas.matrices import general_ns
 from einturnip.kernels.llvm.kernel_spec import kernel_spec
 from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
+from einturnip.kernels.protocol import Mode
 from einturnip.kernels.select import (
-    Mode,
     blas_spec,
     compile_kernel,
     machine_code,

@@ -24,7 +24,8 @@ from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.take_rows import LINE
 from einturnip.kernels.numpy.indexed_load import TAKER
 from einturnip.kernels.numpy.scatter import scatter_codes
-from einturnip.kernels.select import Mode, compile_kernel
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import compile_kernel
 
 _ROWS, _WIDE = 4096, 64  # rows of tables; columns of wide tables
 _SCATTERED = (("sum", F32), ("sum", F64), ("max", F32), ("sum", I64))

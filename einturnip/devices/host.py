@@ -19,22 +19,7 @@ import numpy as np
 import threadpoolctl
 
 from einturnip.core.process_resources import available_memory, total_memory, usable_cores
-from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
 from einturnip.kernels.blas.cblas import cblas_name
-
-__all__ = [
-    "BlasInfo",
-    "HostArena",
-    "HostInfo",
-    "available_memory",
-    "blas_threads",
-    "host_info",
-    "measure_copy",
-    "measure_disk",
-    "measure_gemm",
-    "total_memory",
-    "usable_cores",
-]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 from einturnip.core import entry_points
 from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_resources import available_memory
-from einturnip.kernels.select import Mode, planned_workspace_nbytes
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import planned_workspace_nbytes
 
 if TYPE_CHECKING:
     from einturnip.cost.machine import Machine

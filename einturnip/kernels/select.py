@@ -18,7 +18,6 @@ from einturnip.ir.region import Region
 from einturnip.kernels.blas.contraction import contraction_kernel
 from einturnip.kernels.blas.contraction_spec import ContractionSpec, contraction_spec
 from einturnip.kernels.contraction_choice import contraction_code, uses_blas
-from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.contraction import PackedContraction
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 # Workspace of NumPy kernels that are only the fallback of machine code: a share of the tile, within these limits.
 _MIN_LEAN, _MAX_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
-
-__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
 
 def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, by_blas: bool = False) -> HostKernel:

@@ -5,9 +5,9 @@
 - A label is identified by its number in ``Equation.labels``: first the labels on the left, in the order of the axes,
   then those that aggregations bind, separately for each (``A[i,j] / sum[j] A[i,j]`` has three labels: i, j, j).
 - Every aggregation is explicit: Einstein's convention has become an ``AggregateExpr`` with ``implied=True``.
-- Every expression has a dtype, and every conversion is a ``ConvertExpr``. The arguments of arithmetic, comparisons,
-  ``min`` and ``max`` have one dtype; ``where`` is (bool, t, t) -> t; the body of an ``AggregateExpr`` has the dtype
-  that ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` requires.
+- Expressions are in ``lang.expressions``. Each has a dtype, and every conversion is a ``ConvertExpr``. The arguments of
+  arithmetic, comparisons, ``min`` and ``max`` have one dtype; ``where`` is (bool, t, t) -> t; the body of an
+  ``AggregateExpr`` has the dtype that ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` requires.
 - Calls of functions are expanded to the equations of the body (their tensors have names like ``softmax.X``), and the
   labels that the function names have become sizes of axes (``AxisSize``).
 - A loop is one ``Loop`` whose body is typed once; the names that it rebinds are ``Carried``. The condition of a
@@ -26,77 +26,10 @@ from typing import Literal, TypeAlias
 from einturnip.core.diagnostics import Diagnostic, Span, at_call_site, with_source
 from einturnip.ir.dtypes import DType
 from einturnip.lang.expressions import (
-    AccessExpr,
-    AffineIndex,
-    AggregateExpr,
-    ApplyExpr,
-    AxisSize,
-    ConvertExpr,
     Expr,
-    GatherIndex,
-    GuardedAccess,
-    Index,
-    LabelNumber,
-    NumberExpr,
     SizeExpr,
-    SizeLiteral,
-    SizeName,
-    SizeNumber,
-    SizeOp,
-    SizeOperator,
-    SplitIndex,
     Strength,
-    children,
-    index_expressions,
-    index_labels,
-    index_sizes,
-    walk,
 )
-
-__all__ = [
-    "AccessExpr",
-    "AffineIndex",
-    "AggregateExpr",
-    "ApplyExpr",
-    "AxisSize",
-    "CONDITION",
-    "Carried",
-    "Concatenate",
-    "ConvertExpr",
-    "DimDef",
-    "Equation",
-    "Expr",
-    "FileRef",
-    "Loop",
-    "GatherIndex",
-    "GradStatement",
-    "GuardedAccess",
-    "PlanHint",
-    "Index",
-    "InputDef",
-    "EquationLabel",
-    "LabelNumber",
-    "NumberExpr",
-    "Output",
-    "TypedProgram",
-    "Replace",
-    "SizeExpr",
-    "SizeLiteral",
-    "SizeName",
-    "SizeNumber",
-    "SizeOp",
-    "SizeOperator",
-    "SplitIndex",
-    "Statement",
-    "Strength",
-    "Tensor",
-    "children",
-    "index_expressions",
-    "index_labels",
-    "index_sizes",
-    "is_condition",
-    "walk",
-]
 
 CONDITION = "while.condition"
 """The name of the scalar that decides whether a ``while`` goes on, after the path of a function."""

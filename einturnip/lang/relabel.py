@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AggregateExpr,

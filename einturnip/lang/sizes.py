@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 
 from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.core.errors import SourceError
-from einturnip.lang.program import AxisSize, SizeExpr, SizeLiteral, SizeName, SizeOp
+from einturnip.lang.expressions import AxisSize, SizeExpr, SizeLiteral, SizeName, SizeOp
 
 LARGEST = 2**62
 

@@ -6,7 +6,8 @@ import math
 
 from einturnip.core.units import format_size
 from einturnip.ir.dtypes import DTYPES
-from einturnip.lang.program import Carried, SizeExpr, SizeLiteral
+from einturnip.lang.expressions import SizeExpr, SizeLiteral
+from einturnip.lang.program import Carried
 from einturnip.lang.sizes import size_text
 from einturnip.lsp.glossary import GLOSSARY, HINTS
 from einturnip.lsp.meaning import LabelMeaning, Meaning, SizeMeaning, TensorMeaning, WordMeaning

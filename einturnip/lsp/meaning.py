@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from einturnip.core.diagnostics import Span
+from einturnip.lang.expressions import AccessExpr, AggregateExpr, Expr, walk
 from einturnip.lang.keywords import RESERVED
 from einturnip.lang.lexer import LexToken
 from einturnip.lang.program import (
-    AccessExpr,
-    AggregateExpr,
     Concatenate,
     DimDef,
     Equation,
-    Expr,
     GradStatement,
     InputDef,
     Loop,
@@ -22,7 +20,6 @@ from einturnip.lang.program import (
     Statement,
     TypedProgram,
     is_condition,
-    walk,
 )
 from einturnip.lsp.glossary import HINTS
 from einturnip.lsp.names import VisibleName, standard, visible_names

@@ -9,8 +9,8 @@ import math
 
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
-from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tuning.search import CANONICAL_MAX_NBYTES, CANONICAL_MIN_NBYTES, CANONICAL_SHARE, MAX_CALLS
 

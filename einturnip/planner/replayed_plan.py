@@ -10,8 +10,8 @@ from einturnip.core.units import format_size
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.runtime.scheduler.replay import digest
-from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.search import Tiling, kernel_calls
 from einturnip.tiling.types import Decomposition
 

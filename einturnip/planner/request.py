@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from einturnip.core.errors import BindError
-from einturnip.core.process_resources import resident_nbytes
+from einturnip.core.process_resources import available_memory, resident_nbytes, usable_cores
 from einturnip.core.units import counted
 from einturnip.cost.machine import Machine
 from einturnip.cost.site_rates import MachineLink, relative
-from einturnip.devices.host import available_memory, usable_cores
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.types import EinGraph, InputNode

@@ -34,9 +34,9 @@ from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
-from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.file_layout import in_chunks
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.price import TilingPrices
 from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tiling.types import Decomposition

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from einturnip.lang.expressions import AccessExpr, ConvertExpr, SizeExpr, SizeLiteral
 from einturnip.lang.program import (
-    AccessExpr,
     Carried,
     Concatenate,
-    ConvertExpr,
     Equation,
     GradStatement,
     InputDef,
     Loop,
     Replace,
-    SizeExpr,
-    SizeLiteral,
     Statement,
     Tensor,
     TypedProgram,

@@ -8,26 +8,28 @@ from typing import assert_never
 
 from einturnip.core.diagnostics import Span
 from einturnip.core.errors import SourceError
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AxisSize,
-    Carried,
-    Concatenate,
-    Equation,
-    GradStatement,
     Index,
-    InputDef,
-    Replace,
     SizeExpr,
     SizeLiteral,
     SizeName,
     SizeOp,
     SplitIndex,
-    Tensor,
-    TypedProgram,
     index_labels,
     walk,
+)
+from einturnip.lang.program import (
+    Carried,
+    Concatenate,
+    Equation,
+    GradStatement,
+    InputDef,
+    Replace,
+    Tensor,
+    TypedProgram,
 )
 from einturnip.lang.sizes import size_value
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from einturnip.eingraph.types import EinGraph
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.io_blocking import choose_block
-from einturnip.tiling.label_classes import LabelClasses, label_bounds, label_classes
+from einturnip.tiling.label_classes import LabelClasses, label_bounds
 from einturnip.tiling.types import Decomposition, IoBlock, Partitioning
-
-__all__ = ["LabelClasses", "decompose", "label_classes", "lay_out"]
 
 
 def decompose(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int], capacity: int) -> Decomposition:

@@ -14,17 +14,9 @@ import pytest
 import threadpoolctl
 
 from einturnip.core import process_resources
-from einturnip.devices.host import (
-    HostArena,
-    available_memory,
-    blas_threads,
-    host_info,
-    measure_copy,
-    measure_disk,
-    measure_gemm,
-    total_memory,
-    usable_cores,
-)
+from einturnip.core.process_resources import available_memory, total_memory, usable_cores
+from einturnip.devices.host import HostArena, blas_threads, host_info
+from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
 from einturnip.devices.peaks import measure_peak
 from einturnip.ir.dtypes import F32, F64, DType
 from einturnip.kernels.llvm import code_cache

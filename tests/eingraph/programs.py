@@ -13,31 +13,24 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, F64, I64, DType
 from einturnip.ir.operators import Array
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AggregateExpr,
     ApplyExpr,
-    DimDef,
-    Equation,
-    EquationLabel,
     Expr,
     GatherIndex,
     GuardedAccess,
     Index,
-    InputDef,
     LabelNumber,
     NumberExpr,
-    Output,
-    PlanHint,
     SizeExpr,
     SizeLiteral,
     SizeName,
     SizeNumber,
     SizeOp,
-    Statement,
-    TypedProgram,
 )
+from einturnip.lang.program import DimDef, Equation, EquationLabel, InputDef, Output, PlanHint, Statement, TypedProgram
 from tests.reference.eingraph import evaluate
 
 HERE = Span("p.ein", 1, 1, 1, 2)

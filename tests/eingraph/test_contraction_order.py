@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from opt_einsum.paths import greedy
 
 from einturnip.eingraph.rewrite import contraction_tree
-from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, order_key, work
+from einturnip.eingraph.rewrite.contraction_order import contraction_order, order_key, work
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
-from einturnip.eingraph.rewrite.optimal_order import best
+from einturnip.eingraph.rewrite.optimal_order import Pairs, best
 from einturnip.tuning.search import MAX_ORDERS_WORSE
 from tests.drawn import examples
 

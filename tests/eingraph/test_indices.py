@@ -13,8 +13,9 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Index, contraction
 from einturnip.ir.operators import Array
-from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SplitIndex, TypedProgram
-from einturnip.lang.program import Index as ProgramIndex
+from einturnip.lang.expressions import AxisSize, Expr, SplitIndex
+from einturnip.lang.expressions import Index as ProgramIndex
+from einturnip.lang.program import EquationLabel, InputDef, TypedProgram
 from tests.eingraph.programs import (
     HERE,
     aggregate,

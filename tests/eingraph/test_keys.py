@@ -10,7 +10,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.dtypes import BOOL, I32
 from einturnip.ir.operators import Array
-from einturnip.lang.program import ConvertExpr, Expr
+from einturnip.lang.expressions import ConvertExpr, Expr
 from tests.eingraph.programs import (
     HERE,
     LONG,

@@ -13,18 +13,8 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, TensorPiece
 from einturnip.ir.dtypes import F64
 from einturnip.ir.einsum import Index
-from einturnip.lang.program import (
-    AccessExpr,
-    Carried,
-    Concatenate,
-    Equation,
-    Loop,
-    PlanHint,
-    Replace,
-    SizeExpr,
-    Statement,
-    TypedProgram,
-)
+from einturnip.lang.expressions import AccessExpr, SizeExpr
+from einturnip.lang.program import Carried, Concatenate, Equation, Loop, PlanHint, Replace, Statement, TypedProgram
 from tests.eingraph.programs import (
     HERE,
     aggregate,

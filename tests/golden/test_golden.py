@@ -23,7 +23,8 @@ from einturnip.ir.einsum import Einsum
 from einturnip.kernels import select
 from einturnip.kernels.cuda.generate import generate
 from einturnip.kernels.llvm.code_cache import llvm_ir
-from einturnip.kernels.select import Mode, machine_code, product_code
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import machine_code, product_code
 from einturnip.planner.planner import PlannedProgram
 from einturnip.report.emit import emit_text
 

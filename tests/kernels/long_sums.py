@@ -15,7 +15,8 @@ from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
-from einturnip.kernels.select import HostKernel, Mode, compile_kernel, compile_tile
+from einturnip.kernels.protocol import HostKernel, Mode
+from einturnip.kernels.select import compile_kernel, compile_tile
 from einturnip.lang import compile_text
 from tests.eingraph.fused import graphs, regions
 

@@ -24,7 +24,8 @@ from einturnip.ir.scalar import (
 )
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.expr import lower
-from einturnip.kernels.select import DIVIDE, INVALID, OVERFLOW, compile_kernel
+from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
+from einturnip.kernels.select import compile_kernel
 from tests.reference.einsum import evaluate_einsum
 
 OPS = ARITHMETIC | COMPARISONS | LOGICAL | FUNCTIONS | {"where"}

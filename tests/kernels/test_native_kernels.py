@@ -17,7 +17,8 @@ from einturnip.kernels import select
 from einturnip.kernels.fp_status import DIVIDE, INVALID
 from einturnip.kernels.llvm import code_cache, kernel_spec, loops
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
-from einturnip.kernels.select import HostKernel, compile_kernel
+from einturnip.kernels.protocol import HostKernel
+from einturnip.kernels.select import compile_kernel
 from einturnip.lang import compile_text
 
 pytestmark = [pytest.mark.machine_code, pytest.mark.usefixtures("own_cache")]

@@ -20,6 +20,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels import select
 from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.llvm import code_cache, contraction
 from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
@@ -236,7 +237,7 @@ def test_what_is_not_a_number_is_told_and_only_that() -> None:
     a[12, 39] = np.inf
     assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == 0 and np.isinf(c[12]).all()
     b[39, 32] = 0
-    assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == select.INVALID and np.isnan(c[12, 32])
+    assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == INVALID and np.isnan(c[12, 32])
 
 
 def test_products_that_must_not_hang_on_machine_code_are_by_blas() -> None:

@@ -25,7 +25,7 @@ from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
-from einturnip.kernels.select import Mode
+from einturnip.kernels.protocol import Mode
 from tests.kernels.regions import CASES, Array, Made, attention
 
 

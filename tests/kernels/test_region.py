@@ -19,7 +19,8 @@ from einturnip.kernels.fused import block_layout
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.mask import LabelMask
-from einturnip.kernels.select import Mode, compile_kernel, compile_tile
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import compile_kernel, compile_tile
 from tests.drawn import examples
 from tests.kernels.regions import CASES, Array, Made, attention, distances
 

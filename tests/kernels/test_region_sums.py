@@ -17,7 +17,8 @@ from einturnip.kernels import select
 from einturnip.kernels.fused import block_iterator, block_layout, partial_states, recorder, region_spec
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
-from einturnip.kernels.select import Mode, compile_kernel, prepare_kernels
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import compile_kernel, prepare_kernels
 from tests.eingraph.fused import graphs, regions
 from tests.kernels.regions import CASES, Array, attention
 from tests.reference.region import combine_spaces, evaluate_space, identity_space

@@ -5,8 +5,9 @@ import pytest
 
 from einturnip.core.errors import BindError, OutOfRange, SourceError
 from einturnip.lang import compile_text
+from einturnip.lang.expressions import AccessExpr, AffineIndex, GatherIndex, Index, walk
 from einturnip.lang.printer import show
-from einturnip.lang.program import AccessExpr, AffineIndex, Equation, GatherIndex, Index, walk
+from einturnip.lang.program import Equation
 from tests.reference.program import Array, evaluate
 from tests.reference.program_check import check
 

@@ -7,8 +7,9 @@ import pytest
 
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
+from einturnip.lang.expressions import SizeLiteral
 from einturnip.lang.printer import show
-from einturnip.lang.program import Equation, Loop, PlanHint, SizeLiteral, TypedProgram
+from einturnip.lang.program import Equation, Loop, PlanHint, TypedProgram
 from tests.reference.program import Array, evaluate
 from tests.reference.program_check import check
 

@@ -4,8 +4,9 @@ import pytest
 
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
+from einturnip.lang.expressions import AggregateExpr, ApplyExpr
 from einturnip.lang.printer import show
-from einturnip.lang.program import AggregateExpr, ApplyExpr, Equation, TypedProgram
+from einturnip.lang.program import Equation, TypedProgram
 from einturnip.lang.syntax.parser import parse
 from tests.reference.program_check import check
 

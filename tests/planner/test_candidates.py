@@ -17,9 +17,9 @@ from einturnip.cost.machine import Machine
 from einturnip.planner import lower
 from einturnip.planner.candidates import LazyTilings, TilingCandidates
 from einturnip.planner.compare import smaller_capacities
-from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.io_blocking import BlockTable, choose_block
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.price import TilingPrices
 from einturnip.tiling.refine import blocked_classes, even_extent, fit_capacity, improved
 from einturnip.tiling.search import chunk_divisor, halve_extent

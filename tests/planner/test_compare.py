@@ -23,8 +23,8 @@ from einturnip.planner.predict import min_task_seconds, predicted_cost, predicte
 from einturnip.planner.request import GraphRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.multi_program import join
-from einturnip.tiling.build import label_classes
 from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tuning.search import CLASS_OPS, FREE_OPS, OP_SECONDS
 from tests.drawn import examples

@@ -9,10 +9,10 @@ from typing import Any, Literal, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.eingraph.pieces import piece_box
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.evaluate import State
-from einturnip.tiling.pieces import piece_box
 from einturnip.tiling.types import Decomposition, index
 from tests.reference.region import combine_spaces, evaluate_space, finalize_space
 

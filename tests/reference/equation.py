@@ -18,13 +18,12 @@ from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.evaluate import apply, evaluate_scalar
 from einturnip.ir.scalar import OperandRef
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AggregateExpr,
     ApplyExpr,
     ConvertExpr,
-    Equation,
     Expr,
     GatherIndex,
     GuardedAccess,
@@ -36,6 +35,7 @@ from einturnip.lang.program import (
     SplitIndex,
     walk,
 )
+from einturnip.lang.program import Equation
 from einturnip.lang.sizes import size_text, size_value
 from tests.reference.einsum import evaluate_einsum
 

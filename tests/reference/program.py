@@ -10,6 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.errors import BindError
+from einturnip.lang.expressions import SizeName
 from einturnip.lang.program import (
     Concatenate,
     DimDef,
@@ -20,7 +21,6 @@ from einturnip.lang.program import (
     Loop,
     Output,
     Replace,
-    SizeName,
     Statement,
     TypedProgram,
 )

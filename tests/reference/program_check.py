@@ -9,35 +9,37 @@ from einturnip.core.errors import EinturnipError, InternalError
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, I64
 from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL
-from einturnip.lang.printer import show, show_statement
-from einturnip.lang.program import (
-    CONDITION,
+from einturnip.lang.expressions import (
     AccessExpr,
     AggregateExpr,
     ApplyExpr,
     AxisSize,
-    Concatenate,
-    DimDef,
-    Equation,
     Expr,
     GatherIndex,
-    GradStatement,
     GuardedAccess,
-    InputDef,
     LabelNumber,
-    Loop,
-    Output,
-    Replace,
     SizeExpr,
     SizeNumber,
     SizeOp,
+    index_labels,
+    index_sizes,
+    walk,
+)
+from einturnip.lang.printer import show, show_statement
+from einturnip.lang.program import (
+    CONDITION,
+    Concatenate,
+    DimDef,
+    Equation,
+    GradStatement,
+    InputDef,
+    Loop,
+    Output,
+    Replace,
     Statement,
     Tensor,
     TypedProgram,
-    index_labels,
-    index_sizes,
     is_condition,
-    walk,
 )
 
 

@@ -21,8 +21,9 @@ from einturnip.lang.program import InputDef
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner import canonical
 from einturnip.planner.planner import PlannedProgram
-from einturnip.runtime.host.event_loop import OpEnded, RunTrace, drive
+from einturnip.runtime.host.event_loop import OpEnded, drive
 from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.storage.arrays import array_sink, array_source
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -38,6 +38,7 @@ from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from einturnip.tiling import build as decomp_build
 from einturnip.tiling import check as decomp_check
 from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.types import Decomposition
 from tests.drawn import examples
 from tests.kernels.regions import CASES, Made, attention, call, einsum
@@ -69,7 +70,7 @@ def agrees(made: Made, found: dict[str, Array]) -> None:
 
 
 def cut(graph: EinGraph, data: st.DataObject) -> Decomposition:
-    classes = decomp_build.label_classes(graph)
+    classes = label_classes(graph)
     tiles = [data.draw(st.integers(1, max(1, n))) for n in classes.bounds]
     decomposition = decomp_build.decompose(graph, classes, tiles, 1 << 16)
     decomp_check.check(decomposition)
@@ -133,7 +134,7 @@ def test_runs(case: int, tight: bool) -> None:
 def test_inner_labels_are_never_cut() -> None:
     """Those of a region stand alone, even where another node reads the same axis."""
     graph, _ = graph_of(attention(np.random.default_rng(0), 1, 2, 16, 16, 8, 4))
-    classes = decomp_build.label_classes(graph)
+    classes = label_classes(graph)
     decomposition = decomp_build.decompose(graph, classes, [1] * len(classes.bounds), 1 << 16)
     region = graph.nodes[3].einsum
     assert isinstance(region, Region) and region.whole == {5}
@@ -145,7 +146,7 @@ def test_tiles_that_a_mask_empties_are_not_made() -> None:
     """Of a causal region half the tiles are left, and the diagonal."""
     made = attention(np.random.default_rng(0), 1, 1, 16, 16, 2, 2, "causal")
     graph, inputs = graph_of(made)
-    classes = decomp_build.label_classes(graph)
+    classes = label_classes(graph)
     region = graph.nodes[3].einsum
     tiles = [4 if n == 16 else n for n in classes.bounds]
     lowered = tasks(decomp_build.decompose(graph, classes, tiles, 1 << 20))
@@ -161,7 +162,7 @@ def test_an_einsum_under_a_mask() -> None:
     node = EinsumNode("Y", einsum("ij", 1, (16, 16), ["ij"], [F32], join, "sum"), (0,), 2)
     graph = EinGraph((InputNode("X", (16, 16), F32, 1), node), (("Y", 1),), "hand.ein")
     assert isinstance(node.einsum, Einsum)
-    lowered = tasks(decomp_build.decompose(graph, decomp_build.label_classes(graph), [4, 4], 1 << 20))
+    lowered = tasks(decomp_build.decompose(graph, label_classes(graph), [4, 4], 1 << 20))
     assert (lowered.kind == TaskKind.ACCUMULATE).sum() == 1 + 1 + 2 + 3
     assert (lowered.kind == TaskKind.LOAD).sum() == 7
     x = np.random.default_rng(0).integers(-4, 4, (16, 16)).astype(np.float32)
@@ -187,7 +188,8 @@ def fused_only(request: PlanRequest, made: variants.Variants, *_: Any) -> varian
 def test_drawn_programs_fused(arena: int | None, case: DrawnCase) -> None:
     note(case.text)
     expected = evaluate(case.program, case.inputs, case.dims)
-    with mock.patch.multiple(variants, fuse=fuse_all, _fused_or_not=fused_only):
+    everywhere = mock.patch("einturnip.eingraph.fusion.fuse.fuse", fuse_all)
+    with everywhere, mock.patch.object(variants, "_fused_or_not", fused_only):
         program = einturnip.compile(case.text, dims=case.dims)
         try:
             plan = program.plan(arena=arena, workers=2, data=case.inputs)
@@ -218,7 +220,7 @@ def test_programs_fused(name: str, arena: str) -> None:
     with mock.patch.object(variants, "_fused_or_not", fused_only):
         plan = program.plan(arena=arena, workers=2, data=inputs)
     fused = any(isinstance(getattr(n, "einsum", None), Region) for n in plan._job.planned.graph.nodes)
-    with mock.patch.object(variants, "fuse", lambda graph, *_, **__: graph):
+    with mock.patch("einturnip.eingraph.fusion.fuse.fuse", lambda graph, *_, **__: graph):
         expected = program.plan(arena="8MiB", workers=2, data=inputs).run()["O"]
     np.testing.assert_allclose(plan.run()["O"], expected, rtol=1e-10)
     assert fused or name in ("variance", "softmax")

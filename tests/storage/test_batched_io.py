@@ -17,7 +17,8 @@ from einturnip.core.errors import StoreError
 from einturnip.storage.io import batched_io as module
 from einturnip.storage.io import transfer
 from einturnip.storage.io.batched_io import AT_ONCE, FEWEST, READ, BatchedIo, thread_batched_io
-from einturnip.storage.io.transfer import SIEVED_STRIDE, read_extent, write_extent
+from einturnip.storage.io.transfer import read_extent, write_extent
+from einturnip.storage.layout import SIEVED_STRIDE
 
 NBYTES = 1 << 20
 STRIDE = 2 * SIEVED_STRIDE

@@ -17,8 +17,8 @@ from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import DTYPES
 from einturnip.storage import open_source
 from einturnip.storage.formats.quantized_blocks import ENCODINGS
-from einturnip.storage.stacked import StackedSource, expanded_to
-from einturnip.storage.types import Region, Source, region_shape, whole
+from einturnip.storage.stacked import StackedSource
+from einturnip.storage.types import Region, Source, expanded_to, region_shape, whole
 from tests.drawn import examples
 
 gguf = pytest.importorskip("gguf")

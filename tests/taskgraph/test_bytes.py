@@ -17,7 +17,8 @@ from einturnip.planner.variants import LoweredPlan, plan
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskKind
-from einturnip.tiling.build import decompose, label_classes
+from einturnip.tiling.build import decompose
+from einturnip.tiling.label_classes import label_classes
 from tests.memgraph.cases import MACHINE
 from tests.reference.memgraph import evaluate as evaluate_memgraph
 from tests.taskgraph.graphs import Maker, arrays, reference

@@ -13,8 +13,9 @@ from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
-from einturnip.tiling.build import decompose, label_classes
+from einturnip.tiling.build import decompose
 from einturnip.tiling.check import check as check_decomposition
+from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.types import Decomposition
 from tests.memgraph.cases import MACHINE, decomposed
 from tests.memgraph.test_build import drawn_order, least_capacity

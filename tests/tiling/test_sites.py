@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 import einturnip as et
-from einturnip.compiler import PlannedProgram
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
+from einturnip.planner.planner import PlannedProgram
 from einturnip.report.sites import site_traffic, sites_json
 from einturnip.taskgraph.build import build
 from einturnip.tiling import site_tiles

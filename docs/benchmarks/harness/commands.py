@@ -86,7 +86,7 @@ def disk(
 
     Results of this machine that OUT already has are not measured again.
     """
-    from einturnip.devices.host import measure_disk
+    from einturnip.devices.measure import measure_disk
     from harness.disk import SHARES, bench
     from harness.disk_page import earlier, line, write
     from harness.host import machine, typed

@@ -7,30 +7,32 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from einturnip.core.diagnostics import Span
-from einturnip.lang.expressions import unguarded
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AxisSize,
-    Carried,
-    Concatenate,
-    DimDef,
-    Equation,
     Expr,
-    GradStatement,
     Index,
-    InputDef,
-    Loop,
-    Output,
-    Replace,
     SizeExpr,
     SizeLiteral,
     SizeName,
     SizeNumber,
     SizeOp,
+    unguarded,
+    walk,
+)
+from einturnip.lang.program import (
+    Carried,
+    Concatenate,
+    DimDef,
+    Equation,
+    GradStatement,
+    InputDef,
+    Loop,
+    Output,
+    Replace,
     Statement,
     Tensor,
-    walk,
 )
 
 Leaf: TypeAlias = SizeName | AxisSize

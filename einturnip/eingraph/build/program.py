@@ -25,6 +25,7 @@ from einturnip.eingraph.builder import (
 )
 from einturnip.eingraph.check import check
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, InputNode
+from einturnip.lang.expressions import SizeExpr
 from einturnip.lang.program import (
     Concatenate,
     DimDef,
@@ -34,7 +35,6 @@ from einturnip.lang.program import (
     Loop,
     Output,
     Replace,
-    SizeExpr,
     Statement,
     TypedProgram,
 )

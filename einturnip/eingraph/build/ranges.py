@@ -11,7 +11,8 @@ from einturnip.eingraph.build.dependencies import expressions
 from einturnip.eingraph.build.sizes import BoundSize, BoundSizes
 from einturnip.eingraph.indices import affine, row_major, span
 from einturnip.ir.einsum import Index
-from einturnip.lang.program import AccessExpr, AffineIndex, AxisSize, Equation, EquationLabel, SplitIndex
+from einturnip.lang.expressions import AccessExpr, AffineIndex, AxisSize, SplitIndex
+from einturnip.lang.program import Equation, EquationLabel
 from einturnip.lang.sizes import size_text
 
 

@@ -8,17 +8,8 @@ from dataclasses import dataclass, field, replace
 from einturnip.core.diagnostics import Diagnostic, Span, at_call_site, did_you_mean, render_all, with_source
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build.dependencies import sizes_in
-from einturnip.lang.program import (
-    AxisSize,
-    InputDef,
-    Loop,
-    SizeExpr,
-    SizeLiteral,
-    SizeName,
-    SizeOp,
-    Statement,
-    TypedProgram,
-)
+from einturnip.lang.expressions import AxisSize, SizeExpr, SizeLiteral, SizeName, SizeOp
+from einturnip.lang.program import InputDef, Loop, Statement, TypedProgram
 from einturnip.lang.sizes import size_names, size_text, size_value
 
 

@@ -20,20 +20,20 @@ from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.ir.einsum import Access, Index, labels_read
 from einturnip.ir.scalar import LabelValue as LabelIndex
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
-from einturnip.lang.expressions import unguarded
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AggregateExpr,
     ApplyExpr,
     ConvertExpr,
-    Equation,
     Expr,
     GatherIndex,
     GuardedAccess,
     LabelNumber,
     NumberExpr,
     SizeNumber,
+    unguarded,
 )
+from einturnip.lang.program import Equation
 from einturnip.lang.sizes import size_text
 
 

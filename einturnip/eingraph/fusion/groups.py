@@ -70,7 +70,7 @@ class GraphView:
         return einsum
 
     def saved_nbytes(self, inside: Iterable[int], members: Collection[int]) -> int:
-        """Bytes that a group saves: values ``inside``, written and read, and tensors that several members read."""
+        """Bytes that a group saves: values ``inside``, and tensors that several members read."""
         made = sum(2 * prod(e.shape) * e.dtype.itemsize for e in map(self.member, inside))
         reads = Counter(o for k in members for o in set(self.operands(k)).difference(members))
         nodes = ((self.node(o), n) for o, n in reads.items())

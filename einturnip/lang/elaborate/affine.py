@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.context import ElaborationContext
-from einturnip.lang.program import AffineIndex, Index, SizeExpr, SizeLiteral, SizeName, SizeOp
+from einturnip.lang.expressions import AffineIndex, Index, SizeExpr, SizeLiteral, SizeName, SizeOp
 from einturnip.lang.sizes import add, is_literal, multiply, negate
 
 

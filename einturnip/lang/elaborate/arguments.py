@@ -11,8 +11,9 @@ from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, res
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
 from einturnip.lang.elaborate.syntax_analysis import is_program_function
 from einturnip.lang.elaborate.typing import settle
+from einturnip.lang.expressions import AccessExpr, AxisSize, NumberExpr, SizeExpr, SizeNumber
 from einturnip.lang.keywords import CONSTANTS
-from einturnip.lang.program import AccessExpr, AxisSize, Equation, NumberExpr, SizeExpr, SizeNumber
+from einturnip.lang.program import Equation
 from einturnip.lang.relabel import relabel, shown_labels
 
 Argument = tuple[KnownNames, tuple[str, ...]]

@@ -17,8 +17,8 @@ from einturnip.lang.elaborate.gradients import gradient
 from einturnip.lang.elaborate.imports import modules_with
 from einturnip.lang.elaborate.scope import dtype_named
 from einturnip.lang.elaborate.syntax_analysis import lacks_labels, occurrences
+from einturnip.lang.expressions import Expr
 from einturnip.lang.keywords import BUILT_IN, FUNCTIONS
-from einturnip.lang.program import Expr
 
 _ARITY = {"where": 3, "min": 2, "max": 2}
 _SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a, b)"}

@@ -9,8 +9,9 @@ from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.syntax_analysis import Occurrence, occurrences
+from einturnip.lang.expressions import AxisSize, Expr, SizeExpr
 from einturnip.lang.keywords import RESERVED
-from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SizeExpr
+from einturnip.lang.program import EquationLabel, InputDef
 
 Offer = Callable[[str, Span], "int | None"]
 """Creates a label for an unbound name, or finds it in an enclosing equation."""

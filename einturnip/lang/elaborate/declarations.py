@@ -10,8 +10,9 @@ from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, too_deep
 from einturnip.lang.elaborate.typing import TypeProblem, fits, literal, negate
+from einturnip.lang.expressions import NumberExpr, SizeExpr
 from einturnip.lang.keywords import CONSTANTS
-from einturnip.lang.program import DimDef, FileRef, InputDef, NumberExpr, Output, SizeExpr
+from einturnip.lang.program import DimDef, FileRef, InputDef, Output
 from einturnip.lang.sizes import size_names, size_text, size_value
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

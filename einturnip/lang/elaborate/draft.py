@@ -10,9 +10,8 @@ from typing import assert_never
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.lang import syntax_tree as s
+from einturnip.lang.expressions import AccessExpr, AxisSize, SizeExpr, SizeName, walk
 from einturnip.lang.program import (
-    AccessExpr,
-    AxisSize,
     Carried,
     Concatenate,
     Equation,
@@ -20,11 +19,8 @@ from einturnip.lang.program import (
     InputDef,
     Output,
     Replace,
-    SizeExpr,
-    SizeName,
     Statement,
     Tensor,
-    walk,
 )
 
 

@@ -15,8 +15,9 @@ from einturnip.lang.elaborate.context import Offer, rest_names, rest_of
 from einturnip.lang.elaborate.indices import access, scalar, whole_number, wrong_rank
 from einturnip.lang.elaborate.scope import NameScope, dtype_named
 from einturnip.lang.elaborate.syntax_analysis import bound_around, is_product, is_program_function, occurrences, term_of
+from einturnip.lang.expressions import AggregateExpr, Expr, LabelNumber, SizeExpr
 from einturnip.lang.keywords import CONSTANTS, RESERVED, describe
-from einturnip.lang.program import AggregateExpr, EquationLabel, Expr, LabelNumber, SizeExpr
+from einturnip.lang.program import EquationLabel
 
 Keys = Sequence[tuple[int, s.Node]]
 """The keys on the left: each label, and the expression that it equals."""

@@ -13,7 +13,8 @@ from einturnip.lang.elaborate.draft import FunctionDefinition
 from einturnip.lang.elaborate.gradients import as_variable, derived_by
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, occurrences
-from einturnip.lang.program import AccessExpr, AxisSize, DimDef, Equation, EquationLabel, Expr, children
+from einturnip.lang.expressions import AccessExpr, AxisSize, Expr, children
+from einturnip.lang.program import DimDef, Equation, EquationLabel
 
 MAX_CALL_DEPTH = 40
 """Maximum nesting depth of calls."""

@@ -11,7 +11,8 @@ from einturnip.lang.elaborate.draft import ProgramDraft
 from einturnip.lang.elaborate.indices import access_of, scalar, wrong_rank
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant
 from einturnip.lang.elaborate.typing import coerce, settle
-from einturnip.lang.program import AccessExpr, Equation, GradStatement
+from einturnip.lang.expressions import AccessExpr
+from einturnip.lang.program import Equation, GradStatement
 
 
 def gradient(at: ElaborationContext, node: s.CallNode) -> AccessExpr | None:

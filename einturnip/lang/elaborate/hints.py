@@ -9,7 +9,8 @@ from typing import Literal, get_args
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.scope import NameScope
-from einturnip.lang.program import EquationLabel, PlanHint, SizeExpr, SizeLiteral
+from einturnip.lang.expressions import SizeExpr, SizeLiteral
+from einturnip.lang.program import EquationLabel, PlanHint
 
 Kind = Literal["tile", "place", "keep", "recompute"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)

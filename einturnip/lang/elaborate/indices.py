@@ -12,8 +12,7 @@ from einturnip.lang.elaborate import typing as t
 from einturnip.lang.elaborate.affine import AffineForm, index_of_form, static_form
 from einturnip.lang.elaborate.context import ElaborationContext, axis_names, rest_names, rest_of, slice_name
 from einturnip.lang.elaborate.scope import KnownNames
-from einturnip.lang.keywords import RESERVED, describe
-from einturnip.lang.program import (
+from einturnip.lang.expressions import (
     AccessExpr,
     AffineIndex,
     AxisSize,
@@ -27,6 +26,7 @@ from einturnip.lang.program import (
     SplitIndex,
     Strength,
 )
+from einturnip.lang.keywords import RESERVED, describe
 from einturnip.lang.sizes import size_text, subtract
 
 

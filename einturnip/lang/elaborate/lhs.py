@@ -9,7 +9,7 @@ from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
-from einturnip.lang.program import Expr, SizeExpr
+from einturnip.lang.expressions import Expr, SizeExpr
 
 Value = Callable[[Elaboration], "Expr | None"]
 

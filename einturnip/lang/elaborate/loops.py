@@ -17,17 +17,8 @@ from einturnip.lang.elaborate.pieces import shaped, whole
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
 from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, occurrences, too_deep
 from einturnip.lang.elaborate.targets import define
-from einturnip.lang.program import (
-    CONDITION,
-    Carried,
-    Equation,
-    Loop,
-    SizeExpr,
-    SizeLiteral,
-    SizeName,
-    SizeNumber,
-    Strength,
-)
+from einturnip.lang.expressions import SizeExpr, SizeLiteral, SizeName, SizeNumber, Strength
+from einturnip.lang.program import CONDITION, Carried, Equation, Loop
 
 
 @dataclass(frozen=True, slots=True)

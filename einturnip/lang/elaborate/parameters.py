@@ -14,7 +14,8 @@ from einturnip.lang.elaborate.gradients import derived_by
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
 from einturnip.lang.elaborate.syntax_analysis import expanded_size
 from einturnip.lang.elaborate.typing import literal
-from einturnip.lang.program import AxisSize, DimDef, InputDef, SizeLiteral, SizeNumber
+from einturnip.lang.expressions import AxisSize, SizeLiteral, SizeNumber
+from einturnip.lang.program import DimDef, InputDef
 
 # Codes of errors that depend on the dtypes and numbers that a call passes, or on its left side.
 _DEPENDS_ON_CALL = frozenset({"E032", "E040", "E041", "E042", "E044", "E045", "E046", "E048", "E050", "E051", "E052"})

@@ -14,19 +14,8 @@ from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.indices import wrong_rank
 from einturnip.lang.elaborate.lhs import EquationLhs, is_number, label_name, ordinary
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
-from einturnip.lang.program import (
-    AccessExpr,
-    AffineIndex,
-    AxisSize,
-    Concatenate,
-    Equation,
-    EquationLabel,
-    Replace,
-    SizeExpr,
-    SizeLiteral,
-    SizeOp,
-    Strength,
-)
+from einturnip.lang.expressions import AccessExpr, AffineIndex, AxisSize, SizeExpr, SizeLiteral, SizeOp, Strength
+from einturnip.lang.program import Concatenate, Equation, EquationLabel, Replace
 from einturnip.lang.sizes import multiply
 
 

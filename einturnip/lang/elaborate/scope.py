@@ -9,20 +9,9 @@ from einturnip.core.diagnostics import Diagnostic, Edit, Span, nearest
 from einturnip.ir.dtypes import DTYPES, I64, DType
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate.draft import FunctionDefinition, ProgramDraft
+from einturnip.lang.expressions import Expr, SizeExpr, SizeLiteral, SizeName, SizeNumber, SizeOp, SizeOperator, Strength
 from einturnip.lang.keywords import BUILT_IN, RESERVED, describe
-from einturnip.lang.program import (
-    DimDef,
-    Expr,
-    InputDef,
-    SizeExpr,
-    SizeLiteral,
-    SizeName,
-    SizeNumber,
-    SizeOp,
-    SizeOperator,
-    Strength,
-    Tensor,
-)
+from einturnip.lang.program import DimDef, InputDef, Tensor
 from einturnip.lang.sizes import negate
 
 # fmt: off

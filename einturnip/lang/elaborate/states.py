@@ -12,18 +12,8 @@ from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.indices import wrong_rank
 from einturnip.lang.elaborate.pieces import whole
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
-from einturnip.lang.program import (
-    AxisSize,
-    Equation,
-    EquationLabel,
-    Expr,
-    InputDef,
-    NumberExpr,
-    Output,
-    SizeExpr,
-    SizeNumber,
-    Statement,
-)
+from einturnip.lang.expressions import AxisSize, Expr, NumberExpr, SizeExpr, SizeNumber
+from einturnip.lang.program import Equation, EquationLabel, InputDef, Output, Statement
 
 _KINDS = "buifc"
 

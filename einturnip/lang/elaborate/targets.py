@@ -17,8 +17,9 @@ from einturnip.lang.elaborate.pieces import concatenated, merged, replaced
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.states import axes_of, changed, may_change
 from einturnip.lang.elaborate.syntax_analysis import MAX_DEPTH, is_program_function, occurrences, too_deep
+from einturnip.lang.expressions import Expr
 from einturnip.lang.keywords import RESERVED
-from einturnip.lang.program import Equation, EquationLabel, Expr, PlanHint
+from einturnip.lang.program import Equation, EquationLabel, PlanHint
 
 
 def define(scope: NameScope, definition: s.Definition) -> None:

@@ -10,7 +10,7 @@ from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.ir.aggregations import MONOIDS, aggregation
 from einturnip.ir.dtypes import BOOL, C64, C128, F16, F32, F64, I64, DType, promote
 from einturnip.ir.functions import ELEMENTWISE
-from einturnip.lang.program import AggregateExpr, ApplyExpr, ConvertExpr, Expr, NumberExpr, SizeNumber, Strength
+from einturnip.lang.expressions import AggregateExpr, ApplyExpr, ConvertExpr, Expr, NumberExpr, SizeNumber, Strength
 
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "^": "pow"}

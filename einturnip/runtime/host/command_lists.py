@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 
 from einturnip.kernels.fp_status import REPORTED, unit
 from einturnip.kernels.llvm import code_cache, command_list
+from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.command_list import CHANGES, CONDITION, N_CHANGES, NEXT_CALL, REPETITIONS
 from einturnip.kernels.protocol import KernelCall
-from einturnip.kernels.select import Code
 
 EXECUTOR: Code = command_list.CommandListExecutor()
 """Machine code that executes a command list."""

@@ -23,10 +23,10 @@ from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.contraction_choice import uses_blas
 from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.parallel_for import ParallelForCode
+from einturnip.kernels.protocol import Mode
 from einturnip.kernels.select import (
-    Code,
-    Mode,
     compile_kernel,
     load_code,
     machine_code,

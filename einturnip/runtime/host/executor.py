@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import OutOfRange
-from einturnip.kernels.select import HostKernel, compile_kernel
+from einturnip.kernels.protocol import HostKernel
+from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import ArenaMemory, Array, NodeTile, OpViews
 from einturnip.runtime.host.index_origin import locate_index, statement_of

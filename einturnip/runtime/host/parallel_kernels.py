@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from einturnip.kernels.fp_status import REPORTED, fp_flags
 from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.code_cache import Code
 from einturnip.kernels.llvm.command_list import entry
 from einturnip.kernels.llvm.parallel_for import CALL, ParallelForCode
 from einturnip.kernels.protocol import KernelCall
-from einturnip.kernels.select import Code
 from einturnip.kernels.thread_scratch import thread_scratch
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.host.run_resources import AssignedOps, WorkerPool

@@ -22,7 +22,8 @@ from einturnip.ir.dtypes import from_numpy
 from einturnip.ir.einsum import Box, Einsum, contraction
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.blas.contraction import ContractionKernel
-from einturnip.kernels.select import Mode, compile_kernel
+from einturnip.kernels.protocol import Mode
+from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.storage.arrays import ArraySource, array_sink, array_source

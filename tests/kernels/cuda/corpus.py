@@ -14,6 +14,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 import einturnip as et
+from einturnip.eingraph.builder import EinsumInterner
+from einturnip.eingraph.fusion.fuse import fuse
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.aggregations import Aggregation, aggregation
 from einturnip.ir.dtypes import DType
@@ -39,13 +41,14 @@ class _Enough(Exception):
 def graphs(program: et.Program, inputs: Mapping[str, Any]) -> list[EinGraph]:
     """The rewritten graph of a program, and with its regions."""
     found: list[EinGraph] = []
-    fuse = variants.fuse
+    rewrite = variants.rewrite
 
-    def record(graph: EinGraph, *rest: Any, rows: bool) -> EinGraph:
-        found.extend((graph, fuse(graph, *rest)))
+    def record(graph: EinGraph, limit: int | None) -> EinGraph:
+        rewritten = rewrite(graph, limit)
+        found.extend((rewritten, fuse(rewritten, EinsumInterner(), limit)))
         raise _Enough
 
-    with mock.patch.object(variants, "fuse", record), warnings.catch_warnings():
+    with mock.patch.object(variants, "rewrite", record), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             program.plan(data=inputs, workers=1)
