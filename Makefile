@@ -88,7 +88,7 @@ cluster: $(VENV)/.dev
 cuda: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m slow tests/kernels/cuda/test_compiled.py
 
-# The examples on the pages are run by tests/test_docs.py, under 'test'.
+# The examples on the pages are run by tests/test_docs.py, under 'test'; those of clusters.md, which start workers, under 'slow'.
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --config-file .mkdocs.yml --site-dir $(abspath $(WORK))/site
 

@@ -133,23 +133,23 @@ def test_the_same_bits_in_any_memory(data: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(np.asarray(runs[0][name]), np.asarray(runs[1][name]))
 
 
-def test_the_command_keeps_its_memory(tmp_path: Path) -> None:
-    """A matrix of 32 MB is read in each of 300 iterations."""
+@pytest.mark.parametrize("memory", [96 << 20, pytest.param(200 << 20, marks=pytest.mark.slow)])
+def test_the_command_keeps_its_memory(memory: int, tmp_path: Path) -> None:
+    """A matrix of 32 MB is read in each of 160 iterations."""
     (tmp_path / "p.ein").write_text(RECURRENCE)
     rng = np.random.default_rng(0)
-    A, u = rng.random((2000, 2000)) / 4000, rng.random((300, 2000))
+    A, u = rng.random((2000, 2000)) / 4000, rng.random((160, 2000))
     np.save(tmp_path / "A.npy", A)
     np.save(tmp_path / "u.npy", u)
     expected = by_hand(A, u)
     arguments = ("-i", "A=A.npy", "-i", "u=u.npy", "-o", "H=H.npy", "--report", "r.json")
-    for memory in (96 << 20, 200 << 20):
-        evict(tmp_path)
-        found = measured(tmp_path, memory, *arguments)
-        assert found.code == 0, found.error
-        assert found.peak <= memory
-        np.testing.assert_allclose(np.load(tmp_path / "H.npy"), expected, rtol=1e-9)
+    evict(tmp_path)
+    found = measured(tmp_path, memory, *arguments)
+    assert found.code == 0, found.error
+    assert found.peak <= memory
+    np.testing.assert_allclose(np.load(tmp_path / "H.npy"), expected, rtol=1e-9)
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["ops"]["kernel"] >= 600 and report["statements"]
+    assert report["ops"]["kernel"] >= 320 and report["statements"]
 
 
 @pytest.mark.parametrize(

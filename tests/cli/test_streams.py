@@ -41,7 +41,9 @@ def test_a_name_that_the_encoding_lacks_is_printed_as_an_escape(folder, encoding
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(c, marks=pytest.mark.slow) for c in (">&-", "2>&-", ">&- 2>&-")), "<&- >&- 2>&-"]
+)
 def test_closed_streams_change_nothing(folder, closed):
     done = shell(folder, closed)
     assert (done.returncode, done.stderr) == (0, "")

@@ -80,7 +80,8 @@ def test_blas_threads_are_limited_and_restored() -> None:
     assert found == [1] * 4
 
 
-def test_no_interrupt_leaves_a_limit_that_outlasts_the_next() -> None:
+@pytest.mark.parametrize("step", [37, pytest.param(3, marks=pytest.mark.slow)])
+def test_no_interrupt_leaves_a_limit_that_outlasts_the_next(step: int) -> None:
     def limited() -> None:
         with blas_threads(1):
             found.append(blas_thread_count())
@@ -88,7 +89,7 @@ def test_no_interrupt_leaves_a_limit_that_outlasts_the_next() -> None:
     found, kept, interrupted = list[int](), list[bool](), 0
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         limited()
-        for at in range(1, calls_made(limited) + 1, 3):
+        for at in range(1, calls_made(limited) + 1, step):
             try:
                 calls_made(limited, at)
             except KeyboardInterrupt:

@@ -22,20 +22,33 @@ OTHERS = {"diffusion", "models", "training"}  # what takes weights, steps or dow
 PROGRAMS = [path for path in sorted(FOLDER.glob("*/*.ein")) if path.parent.name not in OTHERS]
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_example(path: Path) -> None:
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+# The gate runs every program in ample memory, and one in three in the least as well.
+RUNS = [pytest.param(path, k % 3 == 0, id=_name(path)) for k, path in enumerate(PROGRAMS)]
+RUNS += [
+    pytest.param(path, True, id=f"{_name(path)}-least", marks=pytest.mark.slow)
+    for k, path in enumerate(PROGRAMS)
+    if k % 3
+]
+
+
+@pytest.mark.parametrize(("path", "least"), RUNS)
+def test_example(path: Path, least: bool) -> None:
     reference: Callable[[np.random.Generator], Example]
     reference = getattr(import_module(f"tests.examples.{path.parent.name}"), path.stem)
     example = reference(np.random.default_rng(7))
     program = et.compile(path, dims=example.dims)
     assert not program._program.warnings
-    for result in runs(program, example.inputs).values():
+    for result in runs(program, example.inputs, least).values():
         assert list(result) == list(example.expected)
         for name, expected in example.expected.items():
             assert_close(result[name], expected, example.looser)
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", PROGRAMS, ids=_name)
 def test_example_says_what_it_computes(path: Path) -> None:
     assert path.read_text().startswith("# ")
 

@@ -183,7 +183,7 @@ def test_equal_terms(text: str, d: int, mode: Mode, native: bool) -> None:
         assert (np.abs(out - expected) / expected).max() <= (4 * math.log2(terms) + 1) * 2**-23
 
 
-@pytest.mark.parametrize("arena", ["256KiB", "1MiB", None])
+@pytest.mark.parametrize("arena", [pytest.param("256KiB", marks=pytest.mark.slow), "1MiB", None])
 def test_equal_terms_in_any_arena(arena: str | None) -> None:
     x, v = np.full((4, 400_000), 0.1, np.float32), np.full((400_000, 8), 0.1, np.float32)
     found = et.compile(program(SOFTMAX))(workers=1, arena=arena, data={"X": x, "V": v})["Z"]

@@ -204,7 +204,7 @@ def test_complex_rows(code, op, layout, dtype):
             np.testing.assert_allclose(value[:4], expected[:4], atol=1e-3 if dtype == "c64" else 1e-10)
 
 
-@pytest.mark.parametrize("arena", ["1MiB", "256KiB"])
+@pytest.mark.parametrize("arena", ["1MiB", pytest.param("256KiB", marks=pytest.mark.slow)])
 def test_few_rows_of_a_group_in_each_of_many_tiles(arena):
     n, groups = 1_000_000, 1000
     x, k = np.full(n, 0.1, np.float32), np.minimum(np.random.default_rng(1).zipf(1.3, n) - 1, groups - 1)

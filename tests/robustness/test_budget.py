@@ -130,7 +130,9 @@ def within_the_budget_named(name: str, n: int, factors: tuple[float, ...]) -> No
             np.testing.assert_allclose(np.load(f"out_{output}.npy"), value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "n"), [("product", 1024), ("softmax", 1500), ("scalar", 1)])
+@pytest.mark.parametrize(
+    ("name", "n"), [("product", 1024), pytest.param("softmax", 1500, marks=pytest.mark.slow), ("scalar", 1)]
+)
 def test_the_budget_named_works(folder, name, n):
     within_the_budget_named(name, n, (1.0, 1.4))
 

@@ -147,11 +147,11 @@ def test_the_judge_knows_the_memory_of_each_site(tmp_path: Path) -> None:
 def test_a_site_that_is_too_small_is_named_with_the_least_memory() -> None:
     message = r"does not fit an arena of 256 B on site 2; the minimum is (\d+) bytes .* of C \(line 2\) on site 2"
     with pytest.raises(et.CapacityError, match=message) as refused:
-        product_of("1MiB,2MiB,256B,1MiB", 4, 48)
+        product_of("1MiB,2MiB,256B,1MiB", 4, 24)
     least = refused.value.needed
-    assert product_of(f"1MiB,2MiB,{least}B,1MiB", 4, 48).arenas_nbytes[2] <= least
+    assert product_of(f"1MiB,2MiB,{least}B,1MiB", 4, 24).arenas_nbytes[2] <= least
     with pytest.raises(et.CapacityError):
-        product_of(f"1MiB,2MiB,{least - 64}B,1MiB", 4, 48)
+        product_of(f"1MiB,2MiB,{least - 64}B,1MiB", 4, 24)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,14 @@ FIRST = list({(call.module, call.function): call for call in reversed(CALLS)}.va
 LIBRARY = sorted((Path(__file__).parents[2] / "grammar/std").glob("*.ein"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("call", CALLS, ids=str)
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        pytest.param(call, dtype, id=f"{call}-{dtype}", marks=() if call in FIRST else pytest.mark.slow)
+        for call in CALLS
+        for dtype in ("float32", "float64")
+    ],
+)
 def test_call(call: Call, dtype: str) -> None:
     inputs, expected = call.cast(call.inputs, dtype), call.cast(call.expected, dtype)
     program = call.program(dtype)

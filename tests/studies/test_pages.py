@@ -26,7 +26,7 @@ def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
     assert study.PAGE.with_suffix(".svg").read_text() == study.picture(numbers)
 
 
-@pytest.mark.parametrize("policy", ["ours", "flexgen"])
+@pytest.mark.parametrize("policy", [pytest.param("ours", marks=pytest.mark.slow), "flexgen"])
 def test_a_cell_of_policies_is_what_the_script_computes(policy: str) -> None:
     numbers = pages.stored(policies.PAGE)
     machine = described(numbers["machine"])

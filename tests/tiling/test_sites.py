@@ -83,7 +83,7 @@ def test_bytes_are_those_that_eindecomp_counts(name: str, sites: int) -> None:
         assert traffic.kernel_seconds.max() <= 1.1 * traffic.kernel_seconds.mean()
 
 
-@pytest.mark.parametrize("sites", [2, 3, 5])
+@pytest.mark.parametrize("sites", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5))])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_answer_is_that_of_one_site(name: str, sites: int) -> None:
     text, dims = PROGRAMS[name]
