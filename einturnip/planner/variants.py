@@ -46,6 +46,7 @@ from einturnip.tuning.search import (
     MAX_CALLS,
     MAX_DEVICES_COMPARED,
     MAX_GROUPS_BLOCKED,
+    MAX_OPS_OF_VARIANTS,
     MAX_ORDERED_NODES,
     MIN_GAIN_OF_UNFUSED,
     NODE_OPS,
@@ -231,10 +232,9 @@ def _faster_of(
 
 
 def _variants(request: PlanRequest, limit: int | None) -> Variants:
-    graph, options, machine = request.graph, request.options, request.machine
-    unfused = rewrite(graph, limit)
+    options, machine, unfused = request.options, request.machine, rewrite(request.graph, limit)
     if limit is not None and not is_feasible(unfused, machine):
-        unfused = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
+        unfused = rewrite(request.graph, None)  # fewer operations, with intermediates beyond the memory
     require_in_time(unfused, machine, options)
     if not options.exact:  # products pay from about a hundred terms on, compared with compiled joins
         products = expand_squares(unfused, EinsumInterner())
@@ -279,8 +279,7 @@ def _fused_or_not(
 ) -> PlannedVariant:
     """Return the plan of the fused graph, or of the unfused one if it is better or the only one that fits.
 
-    The unfused plan is not made if it is unlikely to win, because planning the tensors that fusion avoids takes time
-    and memory. The fused plan is not made if the unfused one takes less time than the fused kernels alone.
+    The unfused plan is not made if it is unlikely to win, nor the fused one if its kernels alone take longer.
     """
     fused, unfused, limit, machine = variants.fused, variants.unfused, variants.limit, request.machine
     unfused_request = replace(request.of_graph(unfused), max_price=max_price, rival=_rival(rival, machine))
@@ -311,10 +310,11 @@ def _fused_or_not(
             raise _smaller_refusal(error, fused_refusal) from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
-    if not _worth_planning(unfused, found.prediction.seconds - margin * computing):
+    slower = computing_fused > SIMILAR_TIME * computing
+    is_large = len(request.device.numbers) > MAX_DEVICES_COMPARED and len(found.lowered.memgraph) > MAX_OPS_OF_VARIANTS
+    if (is_large and not slower) or not _worth_planning(unfused, found.prediction.seconds - margin * computing):
         return found
     if not unfused_first:
-        slower = computing_fused > SIMILAR_TIME * computing
         try:
             price = math.inf if slower else TOO_EXPENSIVE * found.lowered.price
             other_request = replace(unfused_request, max_price=price, rival=_rival(found, machine))

@@ -98,6 +98,7 @@ class _Assigner:
         self.load = np.zeros(len(self.device))
         self.share: dict[int, Ints] = {}  # of each call of a node
         self.found = DeviceAssignment(self.flow, devices, {}, {})
+        self._costs: dict[int, float] = {}  # of tensors whose makers and readers have not changed since
         for i, calls in self.flow.calls.items():
             self.found.of[i] = np.full(len(calls.keys), -1, np.int64)
             self.share[i] = self.found.of[i].copy()
@@ -152,7 +153,11 @@ class _Assigner:
 
     def _cost_of(self, i: int) -> float:
         """Return the bytes that move for node ``i``: those it reads and makes, and those shared in inputs."""
-        moved = sum(_cost(self.found, u) for u in (*self.flow.reads[i], i))
+        moved = 0.0
+        for u in (*self.flow.reads[i], i):
+            if u not in self._costs:
+                self._costs[u] = _cost(self.found, u)
+            moved += self._costs[u]
         return moved + sum(float(t.nbytes @ reading(self.found, t).sum(1)) for t in self.flow.shared_by_node[i])
 
     def _reassign(self, i: int, members: Ints) -> bool:
@@ -172,14 +177,21 @@ class _Assigner:
             costs += (mine * tensor.nbytes) @ (
                 (n := readers_of_atoms(self.found, i)).sum(1)[:, None] - n.astype(np.float64)
             )
-        where = assigned(costs[:, self.device], work, self.load)
-        self._assign(i, members, where)
-        better = self._cost_of(i) < cost
-        if better and (self.load[where] + work).max() <= max_load * (1 + 1e-9):
-            self.load[where] += work
-            return True
+        costs, known = costs[:, self.device], self._costs
+        if (
+            costs[np.arange(len(members)), before].sum() > costs.min(1).sum()
+        ):  # another device may be cheaper for a call
+            where = assigned(costs, work, self.load)
+            self._assign(i, members, where)
+            changed = {*self.flow.reads[i], i}
+            self._costs = {u: nbytes for u, nbytes in known.items() if u not in changed}
+            better = self._cost_of(i) < cost
+            if better and (self.load[where] + work).max() <= max_load * (1 + 1e-9):
+                self.load[where] += work
+                return True
         self._assign(i, members, before)
         self.load[before] += work
+        self._costs = known
         return False
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinGraph
+from einturnip.ir.einsum import Box
 from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
@@ -53,6 +54,7 @@ class Sites:
         self.calls = self.decomposition.partitionings
         self._site: dict[int, Ints] = {}
         self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
+        self._reading_most: dict[tuple[int, Box], frozenset[int]] = {}
         for i, calls in assignment.flow.calls.items():
             site = np.zeros(math.prod(max(1, n) for n in self.calls[i].counts), np.int64)
             keys = np.array(calls.keys, np.int64).reshape(len(calls.keys), len(self.calls[i].counts))
@@ -82,18 +84,25 @@ class Sites:
         site = self._site[node].tolist()
         return lambda key: int(site[sum([step[k] for step, k in zip(steps, key, strict=True)])])
 
-    def reads_most(self, node: int, box: Sequence[tuple[int, int]], site: int) -> bool:
+    def reads_most(self, node: int, box: Box, site: int) -> bool:
         """Return whether calls on a site read most elements of a box of a computed tensor."""
+        found = self._reading_most.get((node, box))
+        if found is None:
+            found = self._reading_most[node, box] = self._sites_reading_most(node, box)
+        return site in found
+
+    def _sites_reading_most(self, node: int, box: Box) -> frozenset[int]:
         points, readers = self._readers[node]
         if not len(readers):
-            return False
+            return frozenset()
         shape, inside, elements = tuple(len(ends) - 1 for ends in points), [], np.ones(())
         for (lo, hi), ends in zip(box, points, strict=True):
             first, last = np.searchsorted(ends, lo, side="right") - 1, np.searchsorted(ends, hi, side="left")
             inside.append(np.arange(first, last))
             elements = np.multiply.outer(elements, np.diff(np.clip(ends[first : last + 1], lo, hi)))
         rows = np.ravel_multi_index(np.ix_(*inside), shape) if inside else np.zeros((), np.int64)
-        return bool((elements * readers[rows, site]).sum() >= MOSTLY_READ * elements.sum())
+        read = elements.reshape(-1) @ readers[rows.reshape(-1)]
+        return frozenset(np.flatnonzero(read >= MOSTLY_READ * elements.sum()).tolist())
 
     def of_node(self, node: int) -> tuple[int, ...]:
         """Return the sites that compute calls of a node, in order."""

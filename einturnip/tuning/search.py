@@ -349,6 +349,9 @@ MAX_ORDERED_NODES = 1000
 """[nodes] Graphs of more are not tried with orders for unlimited memory. Limit: the search's time."""
 MAX_DEVICES_COMPARED = 16
 """[devices] Plans for more are chosen by formula. Measured: lowering several of 48,000 ops for 64 devices took 30 s."""
+MAX_OPS_OF_VARIANTS = 50_000
+"""[ops] A larger fused plan, for more than MAX_DEVICES_COMPARED devices, is not compared with an unfused one whose
+kernels take similar time. Limit: the search's time; the variants of a Llama layer differ by 1 %."""
 SEGMENTED_CALLS = 20_000
 """[calls] Equal layers are planned once if EinDecomp makes as many calls, one for each statement and site. Limit: the
 search's time."""

@@ -15,7 +15,7 @@ import einturnip as et
 from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
-from einturnip.devices.kind import ON_CPU
+from einturnip.devices.kind import ON_CPU, choose, of_sites
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import F64
 from einturnip.planner import variants
@@ -163,6 +163,34 @@ def test_a_large_variant_is_planned_only_if_it_can_save_the_time_of_planning(
     monkeypatch.setattr(variants, "plan_variant", planned)
     _fused_or_not(request_of(unfused), Variants(unfused, fused, None, Machine()))
     assert seen == made or len(seen) == made
+
+
+@pytest.mark.parametrize(
+    "sites, ops, fused_kernels, made",
+    [
+        (64, 60_000, 1.05, ["fused"]),
+        (64, 40_000, 1.05, ["fused", "unfused"]),
+        (64, 60_000, 1.5, ["fused", "unfused"]),  # the unfused kernels take less time
+        (8, 60_000, 1.05, ["fused", "unfused"]),
+    ],
+)
+def test_a_large_plan_for_many_sites_is_not_compared_with_a_similar_variant(
+    sites: int, ops: int, fused_kernels: float, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused, unfused = EinGraph((), (), "fused"), EinGraph((), (), "unfused")
+    seen = list[str]()
+
+    def planned(request: PlanRequest, graph: GraphRequest, limit: int | None) -> PlannedVariant:
+        seen.append(graph.graph.program)
+        lowered: Any = SimpleNamespace(budget=Budget(None, 1 << 20), price=1.0, memgraph=range(ops))
+        return PlannedVariant(graph.graph, lowered, Prediction(9.0, 0.0, {}, {}, {}), limit)
+
+    kernels = {"fused": fused_kernels, "unfused": 1.0}
+    monkeypatch.setattr("einturnip.planner.variants.min_seconds", lambda graph, _: kernels[graph.program])
+    monkeypatch.setattr(variants, "plan_variant", planned)
+    request = replace(request_of(unfused), device=choose(of_sites(sites)))
+    _fused_or_not(request, Variants(unfused, fused, None, Machine()))
+    assert seen == made
 
 
 def test_a_variant_that_cannot_beat_its_rival_is_not_made() -> None:
