@@ -75,18 +75,22 @@ prose: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
 
+CUDA := tests/kernels/cuda/test_compiled.py tests/devices/test_generated_source.py
+
 # The long variants, which 'check' leaves out, and the drawn tests with all examples, of which 'check' draws a quarter;
 # those for CUDA are under 'cuda'.
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "(slow or hypothesis) and not gpu" --hypothesis-profile=full --ignore=tests/kernels/cuda/test_compiled.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "(slow or hypothesis) and not gpu" --hypothesis-profile=full $(addprefix --ignore=,$(CUDA))
 
 # All runs on worker processes; 'check' runs those that are not slow.
 cluster: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=full --durations=10 tests/cluster
 
-# Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
+# Every CUDA source that the tests' programs make, compiled for each architecture, and every program run with its sources
+# compiled as C++; 'check' does both for a sample.
 cuda: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m slow tests/kernels/cuda/test_compiled.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests/devices/test_generated_source.py
 
 # The examples on the pages are run by tests/test_docs.py, under 'test'; those of clusters.md, which start workers, under 'slow'.
 docs: $(VENV)/.dev

@@ -11,6 +11,7 @@ from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
 from einturnip.devices.streams import VirtualStreams
+from tests.kernels.cuda.emulation import SourceExecutor
 
 from .fake_cuda import FakeCalls, FakedDevice
 
@@ -28,7 +29,13 @@ def paced(delays: Sequence[float]) -> Callable[[float], float]:
     return pace
 
 
-def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], devices: int = 1) -> list[FakeCalls]:
+def put(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    delays: Sequence[float],
+    devices: int = 1,
+    source: SourceExecutor | None = None,
+) -> list[FakeCalls]:
     """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []
 
@@ -39,7 +46,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
             if kind == "sim":
                 found.append(SimulatedDevice(name, arena, 0 if k else pinned, streams, k))
             else:
-                made.append(FakeCalls(pace, made[-1] if k else None))
+                made.append(FakeCalls(pace, made[-1] if k else None, source))
                 found.append(FakedDevice(name, made[-1], arena, 0 if k else pinned, chosen.library))
         return found
 

@@ -19,8 +19,9 @@ from einturnip.core.errors import OutOfRange
 from einturnip.devices.cuda.cublas import CublasProduct
 from einturnip.devices.cuda.device import CudaDevice
 from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
-from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3
+from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3, Launch
 from einturnip.kernels.select import compile_kernel
+from tests.kernels.cuda.emulation import SourceExecutor
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
 Clock = dict[int, int]
@@ -47,9 +48,13 @@ def merge(one: Clock, other: Clock) -> None:
 
 
 class FakeCalls:
-    """See einturnip.devices.cuda.calls.Calls. ``beside``: another device of the same run."""
+    """See einturnip.devices.cuda.calls.Calls. ``beside``: another device of the same run.
 
-    def __init__(self, pace: Pace, beside: FakeCalls | None = None) -> None:
+    ``source``: what runs the generated sources; without it, the last launch of a call runs the host's kernel.
+    """
+
+    def __init__(self, pace: Pace, beside: FakeCalls | None = None, source: SourceExecutor | None = None) -> None:
+        self.source = source
         self.streams: VirtualStreams = beside.streams if beside else VirtualStreams(pace)
         self.counts: Counter[str] = beside.counts if beside else Counter()
         self.memory: dict[int, np.ndarray] = {}
@@ -128,7 +133,9 @@ class FakeCalls:
         return True
 
     def seconds_between(self, first: int, second: int) -> float:
-        return (self.events[second].event.time or 0.0) - (self.events[first].event.time or 0.0)
+        """As the driver counts: milliseconds in f32."""
+        seconds = (self.events[second].event.time or 0.0) - (self.events[first].event.time or 0.0)
+        return float(np.float32(seconds * 1e3)) / 1e3
 
     def synchronize(self, stream: int) -> None:
         event = VirtualEvent()
@@ -158,9 +165,16 @@ class FakeCalls:
         assert isinstance(function, tuple)
         self.counts["launch"] += 1
         kernel, entry = function
-        assert all(0 < n <= 1024 for n in block) and np.prod(block) <= 1024 and all(n > 0 for n in grid)
+        assert all(0 < n <= 1024 for n in block) and np.prod(block) <= 1024 and block[2] <= 64
+        assert 0 < grid[0] < 2**31 and all(0 < n < 2**16 for n in grid[1:])
         call = _Call(kernel, head, fixed)
-        if entry == kernel.explain:
+        if self.source is not None:
+            nbytes = kernel.workspace_nbytes(tuple(call.extents))
+            work = self.source.prepared(kernel, Launch(entry, grid, block, shared, fixed), call, stream)
+            accesses = [*call.accesses, (call.workspace, call.workspace + nbytes, True)]
+            self._all_here(accesses)
+            self._submit(stream, work, accesses)
+        elif entry == kernel.explain:
             self._submit(stream, call.explain, call.accesses)
         elif call.is_last(entry, fixed):
             self._all_here(call.accesses)
@@ -259,7 +273,7 @@ class _Call:
     """A kernel's call, read back from the bytes of its arguments and run by the host's kernel."""
 
     def __init__(self, kernel: CudaKernel, head: bytes, fixed: bytes) -> None:
-        self.kernel = kernel
+        self.kernel, self.head = kernel, head
         space, mode = kernel.space, kernel.mode
         words = struct.unpack(f"{len(fixed) // 8}q", fixed)
         given = struct.unpack(f"{len(head) // 8}q", head)
@@ -274,7 +288,8 @@ class _Call:
         )
         of_states = mode in ("finalize", "combine")
         n_operands = len(state) if of_states else len(space.accesses)
-        _, status, first, *rest = given[len(outs) + n_operands :]
+        self.workspace_word = len(outs) + n_operands
+        self.workspace, status, first, *rest = given[self.workspace_word :]
         self.first, self.origins = bool(first), tuple(rest[:n])
         box = [(o, o + e) for o, e in zip(self.origins, extents, strict=True)]
         operands = state
