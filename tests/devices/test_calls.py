@@ -25,6 +25,7 @@ from .conftest import put
 # The functions' parameters as CuPy 14.2's modules state them in their docstrings; what they give here.
 RUNTIME = {
     "setDevice": ("device", None),
+    "getDevice": ("", 0),
     "free": ("ptr", None),
     "malloc": ("size", 4096),
     "hostAlloc": ("size, flags", 8192),
@@ -44,13 +45,13 @@ RUNTIME = {
     "check_status": ("status", None),
     "getDeviceProperties": ("device", {"major": 9, "minor": 0, "name": b"GPU"}),
     "getDeviceCount": ("", 1),
+    "memGetInfo": ("", (1, 2)),
     "driverGetVersion": ("", 13000),
 }
 DRIVER = {
     "moduleLoadData": ("image", 11),
     "moduleUnload": ("module", None),
     "moduleGetFunction": ("module, funcname", 13),
-    "funcSetAttribute": ("f, attribute, value", None),
     "launchKernel": (
         "f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes, stream, "
         "kernel_params, extra",
@@ -119,8 +120,8 @@ def test_every_call_of_cupy_has_its_arguments(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setitem(sys.modules, one.__name__, one)
     library = Library()
     monkeypatch.setattr(calls_module, "load", lambda: library)
-    monkeypatch.setattr(calls_module, "compiled", lambda source, arch: f"{source} {arch}".encode())
-    c = CupyCalls(0)
+    monkeypatch.setattr(calls_module, "compiled", lambda *of: repr(of).encode())
+    c = CupyCalls(0, others=[1])
     stream, event = c.stream(), c.event()
     c.free(c.malloc(8)), c.host_free(c.host_alloc(8))
     c.record(event, stream), c.wait(stream, event), c.synchronize(stream), c.copy(1, 2, 3, stream)
@@ -129,9 +130,9 @@ def test_every_call_of_cupy_has_its_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(kernel, CudaKernel) is False  # only its source is asked for
     c.launch(c.function(c.module(kernel), "f"), (1, 1, 1), (32, 1, 1), 100_000, b"head", b"fixed", stream)  # type: ignore[arg-type]
     c.workspace(stream, 256, 512)
-    c.use(), c.reach([1])
+    c.use()
     c.close()
-    asked = {"getDeviceCount", "driverGetVersion", "check_status"}  # by probe, and where something fails
+    asked = {"getDeviceCount", "memGetInfo", "check_status"}  # by probe, and where something fails
     assert set(called) | asked == {*RUNTIME, *DRIVER}
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> SourceExecutor:
-    """What compiles each kernel once for all tests."""
+    """An executor that compiles each kernel once for all tests."""
     return SourceExecutor(tmp_path_factory.mktemp("sources"))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,7 +17,6 @@ from einturnip.kernels.cuda.types import CudaKernel, Dim3
 
 NOT_READY = 600  # cudaErrorNotReady
 ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
-DEFAULT_SHARED_NBYTES = 48 << 10  # a kernel that uses more shared memory needs an attribute set
 
 
 class CudaCalls(Protocol):
@@ -46,17 +46,22 @@ class CudaCalls(Protocol):
 
 
 class CupyCalls:
-    """CudaCalls through CuPy. ``tf32``: see Cublas."""
+    """CudaCalls through CuPy. ``tf32``: see Cublas.
 
-    def __init__(self, number: int, tf32: bool = False) -> None:
+    ``others``: numbers of the GPUs from whose memory it copies.
+    """
+
+    def __init__(self, number: int, tf32: bool = False, others: Iterable[int] = ()) -> None:
         self._runtime: Any = import_module("cupy_backends.cuda.api.runtime")
         self._driver: Any = import_module("cupy_backends.cuda.api.driver")
-        self._number = number
+        self._number, self._callers_device = number, self._runtime.getDevice()
         self._runtime.setDevice(number)
         self._runtime.free(0)  # makes the context
+        self._reach(others)
         self._cublas = Cublas(load(), tf32)
         properties = self._runtime.getDeviceProperties(number)
-        self._arch = f"sm_{properties['major']}{properties['minor']}"
+        self._capability = 10 * properties["major"] + properties["minor"]
+        self._cuda = self._runtime.driverGetVersion() // 1000
         self._streams: list[int] = []
         self._events: list[int] = []
         self._modules: list[int] = []
@@ -65,11 +70,8 @@ class CupyCalls:
         """Make this GPU the current device of the calling thread."""
         self._runtime.setDevice(self._number)
 
-    def reach(self, others: Iterable[int]) -> None:
-        """Enable direct access to other GPUs' memory.
-
-        Where hardware does not permit it, the driver copies through the host.
-        """
+    def _reach(self, others: Iterable[int]) -> None:
+        """Enable direct access to other GPUs' memory; without it, the driver copies through the host."""
         for other in others:
             if self._runtime.deviceCanAccessPeer(self._number, other):
                 try:
@@ -133,7 +135,7 @@ class CupyCalls:
 
     def module(self, kernel: CudaKernel) -> object:
         """Load the machine code of a kernel; return the module."""
-        self._modules.append(int(self._driver.moduleLoadData(compiled(kernel.source, self._arch))))
+        self._modules.append(int(self._driver.moduleLoadData(compiled(kernel.source, self._capability, self._cuda))))
         return self._modules[-1]
 
     def function(self, module: object, entry: str) -> object:
@@ -146,8 +148,6 @@ class CupyCalls:
         """Launch a function with its two parameter structs, which the driver copies before this returns."""
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in (head, fixed)]
         parameters = (ctypes.c_void_p * 2)(*map(ctypes.addressof, buffers))
-        if shared > DEFAULT_SHARED_NBYTES:
-            self._driver.funcSetAttribute(function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._driver.launchKernel(function, *grid, *block, shared, stream, ctypes.addressof(parameters), 0)
 
     def multiply(self, product: CublasProduct, stream: int) -> None:
@@ -159,12 +159,15 @@ class CupyCalls:
         self._cublas.workspaces[stream] = (address, nbytes)
 
     def close(self) -> None:
-        """Release the cuBLAS handle, modules, events and streams."""
+        """Release the cuBLAS handle, modules, events and streams; make the caller's device current."""
         self._cublas.close()
-        for module in self._modules:
-            self._driver.moduleUnload(module)
-        for event in self._events:
-            self._runtime.eventDestroy(event)
-        for stream in self._streams:
-            self._runtime.streamDestroy(stream)
-        self._modules, self._events, self._streams = [], [], []
+        for release, handles in (
+            (self._driver.moduleUnload, self._modules),
+            (self._runtime.eventDestroy, self._events),
+            (self._runtime.streamDestroy, self._streams),
+        ):
+            while handles:
+                with suppress(RuntimeError):  # after a fault every call fails, and the fault itself was raised before
+                    release(handles.pop())
+        with suppress(RuntimeError):
+            self._runtime.setDevice(self._callers_device)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from einturnip.core.errors import DeviceError, InternalError, OutOfRange
-from einturnip.devices.cuda.calls import CudaCalls, CupyCalls
+from einturnip.core.errors import InternalError, OutOfRange
+from einturnip.devices.cuda.calls import CudaCalls
 from einturnip.devices.cuda.cublas import CublasProduct
-from einturnip.devices.cuda.probe import probe
 from einturnip.devices.protocol import Array, DeviceKernelCall, Stream, StreamMark, address
 from einturnip.ir.dtypes import from_numpy
 from einturnip.ir.einsum import Einsum
@@ -35,6 +35,7 @@ from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dev
 
 COMPUTE_STREAMS = 4
 STATUSES = 64
+MAX_EVENT_SECONDS = 1.0  # between two events whose distance is measured
 POLL_SECONDS = 2e-5  # between checks of the events while no work ends
 WORKSPACE_ALIGNMENT = 256
 
@@ -76,6 +77,19 @@ class CudaDevice:
         self._statuses = -(-arena // 512) * 512  # offset of the status records in device memory
         self._pinned_statuses = -(-max(1, pinned) // 512) * 512  # and in pinned memory
         workspace = -(-(self._statuses + status_nbytes) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        self._device, self._host, self._closed = 0, 0, False
+        self._threads = {lane: ThreadPoolExecutor(1, f"einturnip-file-{lane}") for lane in (1, 2)}
+        self._events: list[int] = []
+        self._streams: list[int] = []
+        try:
+            self._open(arena, pinned, workspace, library)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, arena: int, pinned: int, workspace: int, library: int) -> None:
+        """Allocate the memory, create the streams, and reset the status records."""
+        calls, status_nbytes = self._calls, (STATUSES + 1) * STATUS_NBYTES
         self._device = calls.malloc(workspace + library)
         self._host = calls.host_alloc(self._pinned_statuses + status_nbytes)
         self.places = ArenaAddresses(max(1, arena))
@@ -85,22 +99,21 @@ class CudaDevice:
         self._words = self._pinned[self._pinned_statuses :].view(np.int64).reshape(STATUSES + 1, -1)
         self._words[:] = NOWHERE
         self._words[:, 0] = 0
-        self._streams = [calls.stream() for _ in range(Stream.COMPUTE + COMPUTE_STREAMS)]
+        for _ in range(Stream.COMPUTE + COMPUTE_STREAMS):
+            self._streams.append(calls.stream())
         part = library // COMPUTE_STREAMS // WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT
         for k, one in enumerate(self._streams[Stream.COMPUTE :]):
             calls.workspace(one, self._device + workspace + k * part if part else 0, part)
-        self._events: list[int] = []
         self._status_sources: dict[int, _StatusSource] = {}
         self._functions: dict[tuple[str, str], object] = {}
         self._modules: dict[str, object] = {}
-        self._threads = {lane: ThreadPoolExecutor(1, f"einturnip-file-{lane}") for lane in (1, 2)}
         records = self._host + self._pinned_statuses
         calls.copy(self._device + self._statuses, records, status_nbytes, self._streams[0])
         calls.synchronize(self._streams[0])
-        self._start = calls.event()
-        calls.record(self._start, self._streams[0])
+        self._base = _Event(self, calls.event())  # event times count from it
+        calls.record(self._base.event, self._streams[0])
         calls.synchronize(self._streams[0])
-        self._zero = time.perf_counter()
+        self._base.time, self._zero = 0.0, time.perf_counter()
 
     def use(self) -> None:
         """See Device."""
@@ -263,7 +276,11 @@ class CudaDevice:
             return float(mark.result()) if mark.done() else None
         assert isinstance(mark, _Event)
         if mark.time is None and self._calls.reached(mark.event):
-            mark.time = self._calls.seconds_between(self._start, mark.event)
+            assert self._base.time is not None
+            seconds = self._calls.seconds_between(self._base.event, mark.event)
+            mark.time = self._base.time + seconds
+            if seconds > MAX_EVENT_SECONDS:  # the driver counts in f32
+                self._base = mark
         return mark.time
 
     def reuse(self, event: int) -> None:
@@ -279,20 +296,23 @@ class CudaDevice:
         return time.perf_counter() - self._zero
 
     def close(self) -> None:
-        """See Device."""
-        if not self._device:
+        """See Device. An error here is that of work which has failed before, and was raised then."""
+        if self._closed:
             return
-        self.use()
+        self._closed = True
         for threads in self._threads.values():
             threads.shutdown()
-        for stream in self._streams:
-            self._calls.synchronize(stream)
-        self._calls.close()
+        with suppress(RuntimeError):
+            self.use()
+            for stream in self._streams:
+                self._calls.synchronize(stream)
         self.pinned = self._pinned = np.empty(0, np.uint8)
         self._words = np.empty((0, 0), np.int64)
-        self._calls.free(self._device)
-        self._calls.host_free(self._host)
-        self._device = 0
+        self._calls.close()
+        for memory, free in ((self._device, self._calls.free), (self._host, self._calls.host_free)):
+            if memory:
+                with suppress(RuntimeError):
+                    free(memory)
 
     def _at(self, array: Array) -> int:
         """Return the device address of an array of the arena."""
@@ -310,34 +330,6 @@ class _Event:
 
     def __del__(self) -> None:
         self._device.reuse(self.event)
-
-
-def open_cuda(
-    number: int,
-    arena: int,
-    pinned: int,
-    library: int = 0,
-    tf32: bool = False,
-    name: str = "",
-    others: Sequence[int] = (),
-) -> CudaDevice:
-    """Open a GPU: allocate its arena, the workspace of cuBLAS, and pinned host memory.
-
-    ``others``: numbers of the GPUs from whose arenas it copies.
-
-    Raises:
-        DeviceError: it has too little free memory, or does not start.
-    """
-    try:
-        calls = CupyCalls(number, tf32)
-        calls.reach(others)
-        return CudaDevice(name or f"cuda:{number}", calls, arena, pinned, library)
-    except (RuntimeError, ImportError) as error:  # CuPy's errors are RuntimeErrors
-        free = next((gpu.free_nbytes for gpu in probe().gpus if gpu.number == number), 0)
-        raise DeviceError(
-            f"cuda:{number} cannot be used: {error}. help: the run needs {arena} bytes of its memory, of which {free} "
-            f"are free, and {pinned} bytes of pinned host memory; lower --memory or --host-memory"
-        ) from error
 
 
 def _view(array: Array) -> DeviceTile:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from einturnip.core.errors import DeviceError
 from einturnip.core.units import format_size
-from einturnip.devices.cuda.probe import driver, probe
+from einturnip.devices.cuda.probe import driver, free_nbytes, probe
 from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.kernels.cuda.nvrtc import nvrtc
 
 if TYPE_CHECKING:
     from einturnip.devices.protocol import Device
     from einturnip.ir.region import Space
     from einturnip.kernels.protocol import Mode
 
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 DEFAULT_FRACTION = 0.9
 """Fraction of a GPU's free memory for a run without a stated budget; the CUDA context and modules need the rest."""
 CUBLAS_NBYTES = 4 * (32 << 20)
@@ -54,16 +56,18 @@ class CudaKind(DeviceKind):
         """See DeviceKind."""
         found = probe()
         for gpu in found.gpus:
-            memory = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
+            memory = f"{format_size(free_nbytes(gpu.number))} free of {format_size(gpu.memory_nbytes)}"
             yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {memory}"
         if found.gpus:
             yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
+            compiler = nvrtc(found.driver // 1000)
+            yield "", f"kernels are compiled by NVRTC {compiler.version[0]}.{compiler.version[1]} ({compiler.path})"
         else:
             yield "gpu", f"none: {found.reason()}"
 
     def arena_nbytes(self, numbers: Sequence[int]) -> int:
         """See DeviceKind."""
-        free = {gpu.number: gpu.free_nbytes for gpu in probe().gpus}
+        free = {number: free_nbytes(number) for number in {*numbers}}
         return int(DEFAULT_FRACTION * min(free[number] // [*numbers].count(number) for number in numbers))
 
     def library_nbytes(self, budget: int) -> int:
@@ -79,8 +83,6 @@ class CudaKind(DeviceKind):
 
     def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
         """See DeviceKind."""
-        from einturnip.devices.cuda.device import open_cuda
-
         found: list[Device] = []
         try:
             for number, name, arena in zip(chosen.numbers, chosen.names, arenas, strict=True):
@@ -88,11 +90,46 @@ class CudaKind(DeviceKind):
                 own = 0 if found else pinned
                 tf32 = chosen.option == "tf32"
                 found.append(open_cuda(number, arena, own, chosen.library, tf32, name, others))
-        except DeviceError:
+        except BaseException:
             for device in found:
                 device.close()
             raise
         return found
+
+
+def open_cuda(
+    number: int,
+    arena: int,
+    pinned: int,
+    library: int = 0,
+    tf32: bool = False,
+    name: str = "",
+    others: Sequence[int] = (),
+) -> Device:
+    """Open a GPU: allocate its arena, the workspace of cuBLAS, and pinned host memory.
+
+    ``others``: numbers of the GPUs from whose arenas it copies.
+
+    Raises:
+        DeviceError: it has too little free memory, or does not start.
+    """
+    from einturnip.devices.cuda.calls import CupyCalls
+    from einturnip.devices.cuda.device import CudaDevice
+
+    try:
+        return CudaDevice(name or f"cuda:{number}", CupyCalls(number, tf32, others), arena, pinned, library)
+    except ImportError as error:
+        raise DeviceError(
+            f"cuda:{number} cannot be used: {error}. help: einturnip doctor says what to install"
+        ) from error
+    except RuntimeError as error:  # CuPy's errors are RuntimeErrors
+        remedy = "nvidia-smi shows whether the GPU works, and who uses it"
+        if getattr(error, "status", None) == OUT_OF_MEMORY:
+            remedy = (
+                f"the run needs {arena} bytes of its memory, of which {free_nbytes(number)} are free, and {pinned} "
+                "bytes of pinned host memory; lower --memory or --host-memory"
+            )
+        raise DeviceError(f"cuda:{number} cannot be used: {error}. help: {remedy}") from error
 
 
 CUDA = CudaKind()

@@ -12,6 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from einturnip.core.errors import DeviceError
+from einturnip.kernels.cuda.nvrtc import nvrtc
+
 EXTRA = "pip install 'einturnip[cuda]'"
 MIN_CAPABILITY = 75
 """The oldest compute capability that the compiler of CUDA 13 supports."""
@@ -25,7 +28,6 @@ class GpuInfo:
     name: str
     capability: int
     memory_nbytes: int
-    free_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,21 @@ def probe() -> FoundGpus:
         )
 
 
+def free_nbytes(number: int) -> int:
+    """Return the free memory of a GPU at this moment; makes a context on it.
+
+    Raises:
+        RuntimeError: the GPU does not answer.
+    """
+    runtime = import_module("cupy_backends.cuda.api.runtime")
+    before = runtime.getDevice()
+    runtime.setDevice(number)
+    try:
+        return int(runtime.memGetInfo()[0])
+    finally:
+        runtime.setDevice(before)
+
+
 def _no_cupy(error: ImportError) -> FoundGpus:
     if find_spec_quietly("cupy") is None and find_spec_quietly("cupy_backends") is None:
         return FoundGpus(
@@ -118,10 +135,13 @@ def _devices(runtime: Any) -> FoundGpus:
         if capability < MIN_CAPABILITY:
             old.append(f"{name} (compute capability {capability / 10})")
             continue
-        runtime.setDevice(number)
-        free, total = runtime.memGetInfo()
-        gpus.append(GpuInfo(number, name, capability, int(total), int(free)))
+        gpus.append(GpuInfo(number, name, capability, int(properties["totalGlobalMem"])))
     if gpus:
+        try:
+            nvrtc(version // 1000)
+        except DeviceError as error:
+            why, _, remedy = str(error).partition("; ")
+            return FoundGpus(why=f"no kernel can be compiled for {gpus[0].name}: {why}", remedy=remedy, driver=version)
         return FoundGpus(tuple(gpus), driver=version)
     if old:
         why = f"the GPU is too old: {', '.join(old)}"

@@ -12,6 +12,7 @@ from einturnip.ir.einsum import ContractionRoles, Einsum, contraction
 from einturnip.kernels.cuda.types import DeviceTile
 from einturnip.kernels.expr.window import is_affine, label_strides
 
+MAX_SIZE = (1 << 31) - 1  # cuBLAS counts in 32 bits
 # Types that cuBLAS multiplies; generated kernels multiply the others (integers, bool).
 _MULTIPLIED = frozenset({"f16", "bf16", "f32", "f64", "c64", "c128"})
 
@@ -81,7 +82,9 @@ def gemm(
     left, right = (label_strides(einsum.accesses[s], operands[s].strides) for s in (c.left, c.right))
     target = dict(zip(range(einsum.n_out), out.strides, strict=True))
     groups = _groups(c, extents)
-    return _GemmPlanner(einsum, c, tuple(extents), groups, left, right, target, wide).plan()
+    plan = _GemmPlanner(einsum, c, tuple(extents), groups, left, right, target, wide).plan()
+    sizes = (plan.m, plan.n, plan.k, plan.batch, *(side.leading for side in (plan.left, plan.right, plan.out)))
+    return plan if max(sizes) <= MAX_SIZE else None
 
 
 def _groups(c: ContractionRoles, extents: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -44,7 +44,10 @@ def _candidates() -> Iterator[str]:
 
 
 class Nvrtc:
-    """A loaded NVRTC library. ``version``: (major, minor). ``path``: its file."""
+    """A loaded NVRTC library. ``version``: (major, minor). ``path``: its file.
+
+    ``capabilities``: compute capabilities for which it makes machine code, rising, such as 90 for 9.0.
+    """
 
     def __init__(self, path: str) -> None:
         self.path, self._library = path, ctypes.CDLL(path)
@@ -52,6 +55,29 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         self.version = major.value, minor.value
+        count = ctypes.c_int()
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        capabilities = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", capabilities)
+        self.capabilities = tuple(sorted(capabilities))
+
+    def target(self, capability: int) -> str:
+        """Return what to compile for a GPU: its machine code, else PTX for the newest older one.
+
+        The driver compiles PTX for GPUs that are newer than this library.
+
+        Raises:
+            NvrtcMissing: the GPU is older than all that this library knows.
+        """
+        if capability in self.capabilities:
+            return f"sm_{capability}"
+        older = [known for known in self.capabilities if known < capability]
+        if not older:
+            raise NvrtcMissing(
+                f"NVRTC {self.version[0]}.{self.version[1]} makes no code for GPUs of compute capability "
+                f"{capability / 10}; install an older one: pip install nvidia-cuda-nvrtc-cu12"
+            )
+        return f"compute_{older[-1]}"
 
     def compile(self, source: str, arch: str, options: Sequence[str] = OPTIONS) -> bytes:
         """Compile a source: to a cubin for ``sm_90`` and the like, to PTX for ``compute_90``.
@@ -90,9 +116,11 @@ class Nvrtc:
             raise NvrtcMissing(f"{name}: {self._library.nvrtcGetErrorString(status).decode()} ({self.path})")
 
 
-@lru_cache(maxsize=1)
-def nvrtc() -> Nvrtc:
-    """Return the first library that works.
+@lru_cache
+def nvrtc(cuda: int | None = None) -> Nvrtc:
+    """Return the first library that works, and whose code the driver accepts.
+
+    ``cuda``: major version of the driver's CUDA; None if the code is not loaded.
 
     Raises:
         NvrtcMissing: there is none; the message says what to install.
@@ -100,9 +128,13 @@ def nvrtc() -> Nvrtc:
     tried = []
     for path in _candidates():
         try:
-            return Nvrtc(path)
+            found = Nvrtc(path)
         except (OSError, AttributeError) as error:
             tried.append(f"{path}: {error}")
+            continue
+        if cuda is None or found.version[0] <= cuda:
+            return found
+        tried.append(f"{path}: its CUDA {found.version[0]} is newer than the driver's, {cuda}")
     raise NvrtcMissing("no NVRTC library; " + _HELP + "".join(f"\n  tried {t}" for t in tried))
 
 

@@ -12,7 +12,7 @@ the marks of other devices.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.core.errors import CapacityError, InternalError
-from einturnip.core.units import PAGE_NBYTES, format_size
+from einturnip.core.errors import InternalError
+from einturnip.core.units import PAGE_NBYTES
 from einturnip.devices.protocol import Device, DeviceKernelCall, Stream, StreamMark, address
 from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
-from einturnip.runtime.host.event_loop import OpEnded, OpIssued
+from einturnip.runtime.host.event_loop import OpEnded, OpIssued, located_error
 from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.host.index_origin import locate_index
 from einturnip.runtime.numeric_events import fetched_parts
@@ -50,34 +50,6 @@ class DeviceArenas:
         """See ArenaArrays."""
         device, place = divmod(offset, self._nbytes)
         return self._places[device].array(place, shape, dtype)
-
-
-def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
-    """Return the pinned bytes for transfers in and for transfers out; together at most ``available``.
-
-    Raises:
-        CapacityError: one transfer of the largest size in each direction needs more.
-    """
-    largest = [_largest(graph, lane) for lane in (Lane.IN, Lane.OUT)]
-    if sum(largest) > available:
-        raise CapacityError(
-            f"transfers need {format_size(sum(largest))} of host memory as buffers, and {format_size(available)} are "
-            f"available. help: --host-memory {format_size(sum(largest))} or more",
-            sum(largest),
-        )
-    preferred = STAGED_IN * largest[0], STAGED_OUT * largest[1]
-    return preferred if sum(preferred) <= available else (available - largest[1], largest[1])
-
-
-def _largest(graph: MemGraph, lane: Lane) -> int:
-    """Return the bytes of the largest transfer between the arena and a file, in granules."""
-    mine = np.array([kind.lane for kind in OpKind])[graph.kind] == lane
-    ptr, rows = (graph.read_ptr, graph.read) if lane == Lane.IN else (graph.write_ptr, graph.write)
-    near_ptr, near = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
-    ops = np.flatnonzero(mine)
-    ops = ops[rows[ptr[ops], 0] != HOST]
-    largest = int(near[near_ptr[ops], 2].max(initial=0))
-    return -(-largest // PAGE_NBYTES) * PAGE_NBYTES
 
 
 @dataclass(slots=True)
@@ -188,36 +160,50 @@ class StreamEngine:
     # --- work on streams ---
 
     def _compute(self, flight: _OpInFlight) -> None:
-        op, device = flight.op, self._on(flight.device)
+        op = flight.op
         if op.kind == OpKind.MOVE:
-            self._begin(flight, Stream.ACROSS)
-            for target, source in self.transfers.views.moved(op):
-                if self._between[op.id]:
-                    other = self.devices[op.reads[0].offset // self.graph.device_nbytes]
-                    device.fetch(flight.stream, target, other, source, op.seconds)
-                else:
-                    device.copy(flight.stream, target, source, op.seconds)
-        else:
-            tile, arguments = self.transfers.views.call(op.id, self.transfers.first(op.unit))
-            self._begin(flight, self._compute_stream(flight))
-            flight.status = self._free[flight.device].pop()
-            work = DeviceKernelCall(tile.einsum, tile.extents, tile.mode, *arguments)
-            device.kernel(flight.stream, work, flight.status, op.seconds)
-        self._issued(flight)
+            self._submit(flight, Stream.ACROSS, partial(self._move, op))
+            return
+        tile, arguments = self.transfers.views.call(op.id, self.transfers.first(op.unit))
+        stream, status = self._compute_stream(flight), self._free[flight.device].pop()
+        flight.status = status
+        work = DeviceKernelCall(tile.einsum, tile.extents, tile.mode, *arguments)
+        self._submit(flight, stream, lambda device: device.kernel(stream, work, status, op.seconds))
+
+    def _move(self, op: Op, device: Device) -> None:
+        for target, source in self.transfers.views.moved(op):
+            if self._between[op.id]:
+                other = self.devices[op.reads[0].offset // self.graph.device_nbytes]
+                device.fetch(Stream.ACROSS, target, other, source, op.seconds)
+            else:
+                device.copy(Stream.ACROSS, target, source, op.seconds)
 
     def _copy_in(self, flight: _OpInFlight, source: Array) -> None:
-        near = flight.op.writes[0]
-        self._begin(flight, Stream.IN)
+        near, seconds = flight.op.writes[0], flight.op.seconds
         place = self.transfers.views.bytes(near.offset, near.nbytes)
-        self._on(flight.device).copy_in(flight.stream, place, source, flight.op.seconds)
-        self._issued(flight)
+        self._submit(flight, Stream.IN, lambda device: device.copy_in(Stream.IN, place, source, seconds))
 
     def _copy_out(self, flight: _OpInFlight, target: Array) -> None:
-        near = flight.op.reads[0]
-        self._begin(flight, Stream.OUT)
+        near, seconds = flight.op.reads[0], flight.op.seconds
         place = self.transfers.views.bytes(near.offset, near.nbytes)
-        self._on(flight.device).copy_out(flight.stream, target, place, flight.op.seconds)
-        self._issued(flight)
+        self._submit(flight, Stream.OUT, lambda device: device.copy_out(Stream.OUT, target, place, seconds))
+
+    def _submit(self, flight: _OpInFlight, stream: int, work: Callable[[Device], None]) -> None:
+        """Submit an op's work to a stream of its device, after its dependencies and between two marks.
+
+        Raises:
+            RunError: the device refuses it, as it does after a fault of earlier work; names the statement.
+        """
+        try:
+            self._begin(flight, stream)
+            work(self._on(flight.device))
+            flight.number = next(self._numbers)
+            flight.end = self._on(flight.device).mark(stream)
+        except Exception as error:
+            failure = located_error(error, self.transfers.describe(flight.op.id))
+            raise failure from (None if failure is error else error)
+        self._order.setdefault((flight.device, stream), deque()).append(flight)
+        self._events.append(OpIssued(flight.op.id))
 
     def _begin(self, flight: _OpInFlight, stream: int) -> None:
         """Make a stream wait for the op's dependencies on other streams, and mark the begin of the op."""
@@ -239,12 +225,6 @@ class StreamEngine:
             device.follow(stream, other.end)
         flight.stream = stream
         flight.begin = device.mark(stream)
-
-    def _issued(self, flight: _OpInFlight) -> None:
-        flight.number = next(self._numbers)
-        flight.end = self._on(flight.device).mark(flight.stream)
-        self._order.setdefault((flight.device, flight.stream), deque()).append(flight)
-        self._events.append(OpIssued(flight.op.id))
 
     def _compute_stream(self, flight: _OpInFlight) -> int:
         """Choose a stream whose last op the kernel depends on, else the compute stream with the fewest ops."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from einturnip.core.errors import CapacityError
 from einturnip.core.process_resources import available_memory
-from einturnip.core.units import format_size
+from einturnip.core.units import PAGE_NBYTES, format_size
 from einturnip.devices.protocol import ArenaArrays, Device
 from einturnip.memgraph.spill_placement import keep_on_host
-from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.memgraph.types import HOST, Lane, MemGraph, OpKind
 from einturnip.runtime.host.event_loop import drive
 from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.scheduler.policies import Ranks
 from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState, lanes
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, fixed
-from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, staging_nbytes, window
-from einturnip.tuning.memory import STREAM_PROCESS_NBYTES
+from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, window
+from einturnip.tuning.memory import STAGED_IN, STAGED_OUT, STREAM_PROCESS_NBYTES
 
 
 def pinned_limit(host_memory: int | None, resident: int) -> int:
@@ -55,6 +57,34 @@ def with_host_tier(graph: MemGraph, limit: int) -> tuple[MemGraph, tuple[int, in
     """
     staging = staging_nbytes(graph, limit)
     return keep_on_host(graph, limit - sum(staging)), staging
+
+
+def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
+    """Return the pinned bytes for transfers in and for transfers out; together at most ``available``.
+
+    Raises:
+        CapacityError: one transfer of the largest size in each direction needs more.
+    """
+    largest = [_largest(graph, lane) for lane in (Lane.IN, Lane.OUT)]
+    if sum(largest) > available:
+        raise CapacityError(
+            f"transfers need {format_size(sum(largest))} of host memory as buffers, and {format_size(available)} are "
+            f"available. help: --host-memory {format_size(sum(largest))} or more",
+            sum(largest),
+        )
+    preferred = STAGED_IN * largest[0], STAGED_OUT * largest[1]
+    return preferred if sum(preferred) <= available else (available - largest[1], largest[1])
+
+
+def _largest(graph: MemGraph, lane: Lane) -> int:
+    """Return the bytes of the largest transfer between the arena and a file, in granules."""
+    mine = np.array([kind.lane for kind in OpKind])[graph.kind] == lane
+    ptr, rows = (graph.read_ptr, graph.read) if lane == Lane.IN else (graph.write_ptr, graph.write)
+    near_ptr, near = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
+    ops = np.flatnonzero(mine)
+    ops = ops[rows[ptr[ops], 0] != HOST]
+    largest = int(near[near_ptr[ops], 2].max(initial=0))
+    return -(-largest // PAGE_NBYTES) * PAGE_NBYTES
 
 
 def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> DispatchPlan:

@@ -92,7 +92,7 @@ def ranges_of(
     results = VALUES if kernel.mode in ("accumulate", "combine") and not first else EMPTY
     for begin, end, written in spans[:-1]:
         over = [(a, b) for a, b, other in spans if other != written and a < end and begin < b]
-        # A result may lie where an operand was.
+        # A result can be stored over an operand.
         yield begin, end, VALUES if over else results if written else CONSTANT
     yield (*spans[-1][:2], VALUES)
 

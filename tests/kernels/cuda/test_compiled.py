@@ -126,16 +126,16 @@ def test_ptx_too() -> None:
 
 def test_the_cache_keeps_what_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    source = _sum().source
-    first = cache.compiled(source, "sm_80")
+    source, cuda = _sum().source, nvrtc.nvrtc().version[0]
+    first = cache.compiled(source, 80, cuda)
     monkeypatch.setattr(nvrtc.Nvrtc, "compile", lambda *a: b"\x7fELF another")
-    assert cache.compiled(source, "sm_80") == first
+    assert cache.compiled(source, 80, cuda) == first
     (file,) = (tmp_path / "einturnip/cuda").iterdir()
     file.write_bytes(b"half of it")
-    assert cache.compiled(source, "sm_80") == b"\x7fELF another" != cache.compiled(source + "\n", "sm_90") + b"x"
+    assert cache.compiled(source, 80, cuda) == b"\x7fELF another" != cache.compiled(source + "\n", 90, cuda) + b"x"
     small = replace(cache.CUBINS, max_files=1)
     monkeypatch.setattr(cache, "CUBINS", small)
-    cache.compiled(source + "\n\n", "sm_90")
+    cache.compiled(source + "\n\n", 90, cuda)
     small.prune()
     assert len(list((tmp_path / "einturnip/cuda").iterdir())) == 1
 
@@ -144,6 +144,24 @@ def test_no_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["/nowhere/libnvrtc.so"]))
     with pytest.raises(nvrtc.NvrtcMissing, match=re.escape("pip install nvidia-cuda-nvrtc")):
         nvrtc.nvrtc.__wrapped__()
+
+
+def test_the_compiler_is_no_newer_than_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = nvrtc.nvrtc()
+    assert nvrtc.nvrtc(found.version[0]) is nvrtc.nvrtc(found.version[0])
+    monkeypatch.setattr(nvrtc, "_candidates", lambda: iter([found.path]))
+    with pytest.raises(nvrtc.NvrtcMissing, match=f"{found.version[0]} is newer than the driver's, "):
+        nvrtc.nvrtc.__wrapped__(found.version[0] - 1)
+
+
+def test_a_gpu_newer_than_the_compiler_gets_ptx() -> None:
+    found = nvrtc.nvrtc()
+    assert found.target(90) == "sm_90"
+    newest = found.capabilities[-1]
+    assert found.target(newest + 10) == f"compute_{newest}"
+    assert b".visible .entry" in found.compile(_sum().source, found.target(newest + 10))
+    with pytest.raises(nvrtc.NvrtcMissing, match=r"no code for GPUs of compute capability 3\.5; .*-cu12"):
+        found.target(35)
 
 
 def test_sizes_and_names_of_labels_make_no_new_source() -> None:
