@@ -54,6 +54,7 @@ class LoopRun:
         iterations = self._iterations
         if not values or not self.holds():
             return
+        self._plan.forget_packed()
         inline, number, segment = self._inline() if self._plan.runs_inline else None, 0, iterations.segment
         while True:
             at_once = values[number:]

@@ -240,9 +240,8 @@ class PlannedStages:
     def _place(
         self, stage: Stage, planned: PlannedProgram, options: Options, sources: Mapping[str, Source]
     ) -> PlannedStage:
-        return PlannedStage(
-            stage, StepPlan(planned, options, 1 if has_bound(stage) else iteration_count(stage)), sources
-        )
+        runs = 1 if has_bound(stage) else iteration_count(stage)
+        return PlannedStage(stage, StepPlan(planned, options, runs, _constant_inputs(stage)), sources)
 
     def _sources_of(self, stage: Stage) -> dict[str, Source]:
         """The inputs of a stage that are the same in every iteration, and the first slices of the others."""
@@ -263,6 +262,17 @@ class PlannedStages:
         """A value, or an input of the program as loops read it."""
         storage = self._held.storages.get(name) or self._copies.get(name)
         return self.sources[name] if storage is None else storage.read
+
+
+def _constant_inputs(stage: Stage) -> set[str]:
+    """The inputs of a loop's body that are the same in each iteration."""
+    iterations = stage.iterations
+    if iterations is None:
+        return set()
+    names = {node.name for node in stage.graph.nodes if isinstance(node, InputNode)}
+    written = {name for name, _ in stage.graph.outputs} | {part.value for part in iterations.writes.values()}
+    written |= {part.value for part in iterations.saved.values()}
+    return names - {*iterations.reads, *iterations.states, iterations.variable} - written
 
 
 def _values_nbytes(staged: StagedProgram) -> int:

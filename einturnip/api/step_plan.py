@@ -42,10 +42,15 @@ class StepPlan:
 
     It runs inline in the caller's thread if dispatching its ops would take longer than threads save. Otherwise threads
     run it. Arena and threads are kept from run to run. ``runs``: how many there will be, if that is known.
+    ``constant``: inputs whose elements do not change from step to step, until ``forget_packed``.
     """
 
-    def __init__(self, planned: PlannedProgram, options: Options, runs: int = 1) -> None:
+    def __init__(
+        self, planned: PlannedProgram, options: Options, runs: int = 1, constant: Collection[str] = ()
+    ) -> None:
         self.planned, self.options, self._expected_runs = planned, options, runs
+        nodes = enumerate(planned.graph.nodes)
+        self._constant = {i for i, node in nodes if isinstance(node, InputNode) and node.name in constant}
         self.runs_inline = (
             planned.device.kind.on_host and step_driver(planned.memgraph, planned.machine.workers) == "inline"
         )
@@ -129,9 +134,11 @@ class StepPlan:
             self._zero_copy_inputs = {
                 n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None
             }
-            self._inline_run, self._n_compiled = PreparedRun(planned.memgraph, in_place, fixed=True), n_compiled
+            self._inline_run = PreparedRun(planned.memgraph, in_place, fixed=True, constant=self._constant)
+            self._n_compiled = n_compiled
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
-            self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + PREPARED_OP_NBYTES * len(planned.memgraph)
+            self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + self._inline_run.scratch_nbytes
+            self._kept_nbytes += PREPARED_OP_NBYTES * len(planned.memgraph)
         inline_run = self._inline_run
         count = 1
         with self._blas.step() if inline_run.may_call_blas else nullcontext():
@@ -148,6 +155,11 @@ class StepPlan:
             return report_of(planned, events, links, trace)
 
         return StepRun(report, bool(result.events.counts), count)
+
+    def forget_packed(self) -> None:
+        """Announce that constant inputs may have changed."""
+        if self._inline_run is not None:
+            self._inline_run.forget_packed()
 
     def can_repeat(self, changing: Collection[int]) -> bool:
         """Whether one call can run several steps.

@@ -55,7 +55,8 @@ class KernelCall:
     themselves; None if Python makes the call. ``relocations``: the word with the address of each operand, then of each
     output; empty if there is not one for each. ``fallback``: takes the raised flags if INVALID may be spurious, and
     returns the right ones. ``points``: the words with the origins. ``scratch``: the word that takes the address of
-    ``scratch_nbytes`` bytes of the thread's own scratch; -1 for none. ``divide``: takes a number of parts; returns the
+    ``scratch_nbytes`` bytes of the thread's own scratch; -1 for none. ``packed``: the operand that is packed as a whole
+    into the scratch, if it fits; -1 if there is none. ``divide``: takes a number of parts; returns the
     words [part, word] of calls that together compute the tile, in any order, at most FINER times as many. None if
     the call cannot be divided.
     """
@@ -65,7 +66,7 @@ class KernelCall:
     relocations: Sequence[int] = ()
     fallback: Callable[[int], int] | None = None
     points = range(0)
-    scratch, scratch_nbytes = -1, 0
+    scratch, scratch_nbytes, packed = -1, 0, -1
     divide: Callable[[int], NDArray[np.int64]] | None = None
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api import inline_iterations, plan_cache
 from einturnip.api.step_plan import StepPlan, StepRun
+from einturnip.core.errors import Interrupted
 from einturnip.eingraph.build.positions import Position, linear_steps
+from einturnip.ir.dtypes import F32
 from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.packed_spec import PackedSpec
 from einturnip.runtime.host import compilation
 from einturnip.runtime.host.command_lists import EXECUTOR
+from einturnip.runtime.host.packing_scratch import PackingScratch
+from einturnip.runtime.host.prepared_ops import rows_of
 from tests.drawn import examples
 
 pytest.importorskip("llvmlite")
@@ -159,6 +165,89 @@ output loss, g
 """
     rng = np.random.default_rng(5)
     compare(text, {}, w=rng.random(4), u=rng.random((350, 4)))
+
+
+LAYERS = """
+input W : f32[k, d], V : f32[k, k], X : f32[b, T, d]
+h[b, k] = 0.0
+H[b, t: T, k] = 0.0
+for t in 0 .. T {
+  h[b, k] = tanh((sum[d] X[b, t, d] * W[k, d]) + (sum[j: k] h[b, j] * V[k, j]))
+  H[b, t, k] = h[b, k]
+}
+output H
+"""
+
+
+def layers(W: Any, V: Any, X: Any) -> Any:
+    h, found = np.zeros((len(X), len(W)), np.float32), np.empty((*X.shape[:2], len(W)), np.float32)
+    for t in range(X.shape[1]):
+        h = found[:, t] = np.tanh(X[:, t] @ W.T + h @ V.T)
+    return found
+
+
+def test_packed_copies_of_constant_operands_are_those_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may be interrupted, and its caller may change arrays between two runs."""
+    kept = list[int]()
+    make = PackingScratch.of.__func__
+
+    def counted(cls: Any, *arguments: Any) -> PackingScratch:
+        found: PackingScratch = make(cls, *arguments)
+        kept.append(len(found._kept))
+        return found
+
+    monkeypatch.setattr(PackingScratch, "of", classmethod(counted))
+    rng = np.random.default_rng(1)
+    arrays = {
+        "W": rng.random((128, 64), np.float32) / 64,
+        "V": rng.random((128, 128), np.float32) / 128,
+        "X": rng.random((32, 200, 64), np.float32),
+    }
+    code_cache.prepare([PackedSpec.product(F32)])
+    plan, stop = et.compile(LAYERS).plan(**arrays), threading.Event()
+    for _ in range(3):
+        np.testing.assert_allclose(plan.run()["H"], layers(**arrays), rtol=1e-4)
+        arrays["V"][...] = rng.random(arrays["V"].shape, np.float32) / 128
+        arrays["W"] *= -1
+        stop.set()
+        with pytest.raises(Interrupted):
+            plan.run(stop=stop)
+        arrays["V"] *= 0.5
+    assert max(kept) == 2
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_slices_along_any_axis(order: Any) -> None:
+    text = """
+input u : f64[a, T, b]
+x[a, b] = 0.0
+H[a, b, t: T] = 0.0
+for t in 0 .. T {
+  x[a, b] = 0.5 * x[a, b] + u[a, t, b]
+  H[a, b, t] = x[a, b]
+}
+output x, H
+"""
+    u = np.random.default_rng(0).random((3, 320, 4))
+    found = compare(text, {}, u=np.asarray(u, order=order))
+    assert (max(found.counts) > 8) == (order == "C"), "slices of which no axis is contiguous are copied one by one"
+
+
+shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@given(shapes, st.data())
+def test_rows_of(shape: list[int], data: st.DataObject) -> None:
+    whole = np.arange(float(np.prod([n + 1 for n in shape]))).reshape([n + 1 for n in shape])
+    array = whole[tuple([data.draw(st.sampled_from([slice(0, n), slice(0, n + 1), slice(0, n, 2), 0])) for n in shape])]
+    if (found := rows_of(array)) is None:
+        return
+    rows, nbytes, step = found
+    assert rows * nbytes == array.nbytes
+    words = np.ravel(whole)
+    begin = 0 if not array.size else int(array.flat[0])
+    row = [words[begin + k * step // 8 :][: nbytes // 8] for k in range(rows)]
+    np.testing.assert_array_equal(np.concatenate(row), np.ravel(array))
 
 
 positions = st.builds(Position, st.integers(-3, 3), st.integers(-9, 9), st.integers(1, 3), st.integers(0, 5))

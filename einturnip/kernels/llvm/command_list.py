@@ -19,7 +19,7 @@ from einturnip.kernels.llvm.routine import ONE, ZERO, Branch, Routine, module
 from einturnip.kernels.protocol import KernelCall
 
 # Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
-# store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits. COPY: copy bytes.
+# store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits. COPY: copy rows.
 CALL, FILL4, FILL8, GEMM, STAMP, COPY = 0, 1, 2, 3, 7, 8
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
 # Words of the argument before the table: the table's address, the number of calls, the next call, the flags that stop
@@ -34,6 +34,10 @@ GEMM_WORDS, SCALARS = 15, (7, 12)
 _FILLED = 16  # words that a fill stores at once
 COPY_BYTES = ctypes.CDLL(None).memmove
 """The C library's ``memmove``: addresses of the target and the source, number of bytes."""
+COPY_ROWS = 3
+"""The position of further words of a command that copies: the number of rows, and the bytes between two of them in the
+target and in the source."""
+ONE_ROW = (1, 0, 0)
 COPY_BYTES.argtypes, COPY_BYTES.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t], None
 
 
@@ -72,7 +76,7 @@ def kind_of(call: KernelCall) -> int | None:
 def words_of(call: KernelCall, kind: int) -> list[int]:
     """Return the argument words of a command: the address of the call's function, then its words."""
     if kind in (CALL, COPY):
-        return [entry(call.function), *call.words]
+        return [entry(call.function), *call.words, *(ONE_ROW if kind == COPY else ())]
     name = next(name for (name, _), gemm in KINDS.items() if gemm == kind)
     words = (_bits(word, name) if k in SCALARS else word for k, word in enumerate(call.words, 1))
     return [entry(call.function), *words]
@@ -98,9 +102,7 @@ def command_list_ir(name: str) -> str:
             CALL: lambda: f.run_at(f.pointer_in(words, 0), f.words(words, 1)),
             FILL4: lambda: _fill(f, words, "i32"),
             FILL8: lambda: _fill(f, words, "i64"),
-            COPY: lambda: f.run_at(
-                f.pointer_in(words, 0), f.pointer_in(words, 1), f.pointer_in(words, 2), f.word(words, 3)
-            ),
+            COPY: lambda: _copy(f, words),
             STAMP: lambda: f.store(f.call("llvm.readcyclecounter", [], "i64", 0), words),
         }
         cases |= {kind: partial(_gemm, f, words, name, size) for (name, size), kind in KINDS.items()}
@@ -139,6 +141,13 @@ def _change(f: Routine, change: IrValue) -> None:
     place, added, factor = f.pointer_in(change, 0), f.word(change, 1), f.word(change, 2)
     f.store(f.plus(f.word(place, 0), added), place)
     f.store(f.times(added, factor), f.words(change, 1))
+
+
+def _copy(f: Routine, words: IrValue) -> None:
+    """Call ``memmove`` for each row. Arguments: its address, then its own, then those of COPY_ROWS."""
+    move, target, source = (f.pointer_in(words, k) for k in range(3))
+    nbytes, rows, to, by = (f.word(words, k) for k in range(3, 7))
+    f.span(ZERO, rows, lambda i: f.run_at(move, f.at(target, f.times(i, to)), f.at(source, f.times(i, by)), nbytes))
 
 
 def _fill(f: Routine, words: IrValue, kind: str) -> None:

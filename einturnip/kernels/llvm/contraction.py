@@ -93,6 +93,7 @@ class PackedContraction(MachineCode):
             words[place] = address_of(tensor)
         by_slot = [place for _, place in sorted(zip(roles.slots, places[:-1], strict=True))]
         call = KernelCall(self.function, words, (*by_slot, places[-1]))
+        call.packed = roles.slots[0 if swapped else 1] if len(roles.slots) == 2 else -1
         call.fallback = partial(self._compared, arguments) if self.compares else None
         call.scratch, call.scratch_nbytes, call.divide = SCRATCH, needed, partial(self._divided, words, swapped)
         return call
@@ -182,15 +183,17 @@ class PackedContraction(MachineCode):
         return swapped, array("q", words), places["end"]
 
 
-def keep_packed_right(words: MutableSequence[int]) -> None:
+def keep_packed_right(words: MutableSequence[int]) -> bool:
     """Change the argument so that the right operand stays packed for the next call of its kind.
 
-    It is unchanged if the operand is packed in several blocks. The caller must not change the operand until the
-    first words of the scratch are set to 0.
+    Returns False if the operand is packed in several blocks, and does not stay. The caller must not change the operand
+    until the first words of the scratch are set to 0.
     """
     batches, _, columns, terms = words[_BATCHES : _BATCHES + 4]
     _, column_block, term_block = words[_BLOCKS : _BLOCKS + 3]
-    words[_KEEPS] = int(batches == 1 and columns <= column_block and terms <= term_block)
+    keeps = batches == 1 and columns <= column_block and terms <= term_block
+    words[_KEEPS] = int(keeps)
+    return keeps
 
 
 def _is_swapped(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
+from array import array as array_of_words
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 
 from einturnip.devices.host import HostArena
 from einturnip.ir.einsum import Box
-from einturnip.kernels.llvm.command_list import COPY_BYTES
+from einturnip.kernels.llvm.command_list import COPY_BYTES, COPY_ROWS
 from einturnip.kernels.protocol import CallArguments, HostKernel, KernelCall, Point, PythonCall, address_of
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, NodeTile, OpViews
@@ -36,6 +37,24 @@ multiplied by a factor each time, 1 or -1."""
 _Place = tuple[Any, Any, Any]
 _Move = tuple[int, Any, Any, Any]
 """A word to update for each run: tier of the caller's array, memory, position, offset in bytes from its address."""
+
+
+def rows_of(array: Array) -> tuple[int, int, int] | None:
+    """Return the contiguous rows of an array in C order: their number, the bytes of each, and those between two.
+
+    None if the rows do not follow each other at one distance.
+    """
+    rows, nbytes, step = 1, array.itemsize, 0
+    for n, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if n == 1:
+            continue
+        if rows == 1 and stride == nbytes:
+            nbytes *= n
+        elif rows == 1 or stride == step * rows:
+            rows, step = rows * n, stride if rows == 1 else step
+        else:
+            return None
+    return rows, nbytes, step
 
 
 class PreparedOps:
@@ -61,6 +80,7 @@ class PreparedOps:
         # By tier: the dtype of arrays that are copied byte by byte. Outputs of a run with another layout, and copies.
         self._copied = dict[int, np.dtype[Any]]()
         self._strided = list[tuple[Array, Array]]()
+        self._in_rows = set[int]()  # tiers whose arrays the last run copied row by row
         self.addresses = dict[int, int]()  # by tier: address of each caller's array that kernels access directly
         self._begun: set[int] = set()
         self.kernel_calls = dict[int, KernelCall]()  # by position among the ops: those that are one kernel call
@@ -119,14 +139,33 @@ class PreparedOps:
         """Update the words with addresses in a caller's array, which the previous run did not have."""
         array, dtype = self.files[tier], self._copied.get(tier)
         self._last[tier] = weakref.ref(array)
-        if dtype is not None and (not array.flags.c_contiguous or array.dtype != dtype):
-            del self._last[tier]
-            self._make_contiguous(tier, dtype)
+        if dtype is not None and (not array.flags.c_contiguous or array.dtype != dtype or tier in self._in_rows):
+            self._in_rows.discard(tier)
+            if not self._set_rows(tier, dtype, places):
+                del self._last[tier]
+                self._make_contiguous(tier, dtype)
         address = address_of(self.files[tier])
         if address != self.addresses[tier]:
             self.addresses[tier] = address
             for memory, position, offset in places:
                 memory[position] = address + offset
+
+    def _set_rows(self, tier: int, dtype: np.dtype[Any], places: Sequence[_Place]) -> bool:
+        """Let the command that copies a whole array copy its rows; return whether there is such a command."""
+        array = self.files[tier]
+        layout, is_input = rows_of(array), tier < FILES + self._nodes
+        if layout is None or array.dtype != dtype or len(places) != 1:
+            return False
+        ((memory, position, _),), (rows, nbytes, step) = places, layout
+        begin = position - int(is_input)
+        if isinstance(memory, list) or memory[begin + 2] * memory[begin + COPY_ROWS] != array.nbytes:
+            return False
+        memory[begin + 2] = nbytes
+        steps = (nbytes, step) if is_input else (step, nbytes)
+        memory[begin + COPY_ROWS : begin + COPY_ROWS + 3] = array_of_words("q", (rows, *steps))
+        if rows > 1:
+            self._in_rows.add(tier)
+        return True
 
     def _make_contiguous(self, tier: int, dtype: np.dtype[Any]) -> None:
         """Replace a run's array that cannot be copied byte by byte."""

@@ -7,7 +7,7 @@ the rows: one after the other in the caller's thread, or by worker threads in an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from typing import NamedTuple, TypeAlias
@@ -19,6 +19,7 @@ from einturnip.devices.host import blas_threads
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CONDITION, kind_of
+from einturnip.kernels.llvm.contraction import PackedContraction
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.protocol import CallArguments, HostKernel
 from einturnip.kernels.select import compile_kernel
@@ -28,6 +29,7 @@ from einturnip.runtime.host.command_lists import EXECUTOR, Change, CommandListRe
 from einturnip.runtime.host.driver_choice import produced_nbytes
 from einturnip.runtime.host.event_loop import located_error, run_ops
 from einturnip.runtime.host.index_origin import locate_index, statement_of
+from einturnip.runtime.host.packing_scratch import PackingScratch
 from einturnip.runtime.host.parallel_kernels import ParallelOps, available, max_chunks, parallel_groups
 from einturnip.runtime.host.prepared_ops import AddressStep, PreparedOps
 from einturnip.runtime.host.row_dependencies import (
@@ -44,7 +46,7 @@ from einturnip.runtime.numeric_events import NumericEvents
 from einturnip.runtime.scheduler.policies import critical_path
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
-from einturnip.tuning.memory import DIVIDED_FLOPS, INLINE_ARENA_NBYTES
+from einturnip.tuning.memory import DIVIDED_FLOPS, INLINE_ARENA_NBYTES, PACKED_FLOPS
 
 _Returned: TypeAlias = int | CommandListResult | Mapping[int, int]
 """The floating-point flags of a row's op; or of each op that raised any, by its position; or times of a list's ops."""
@@ -85,11 +87,17 @@ class PreparedRun:
 
     ``zero_copy``: the tiles of the caller's arrays that are used without a copy. ``fixed``: every run has the same
     arrays; otherwise they have the same shapes, strides and dtypes, and no reference to them is kept. ``threads``: of
-    each lane; None if the caller's thread runs all ops, in serial order.
+    each lane; None if the caller's thread runs all ops, in serial order. ``constant``: the inputs, by node, whose
+    elements are the same in every run until ``forget_packed``; products keep packed copies of them.
     """
 
     def __init__(
-        self, graph: MemGraph, zero_copy: ZeroCopyTiles, fixed: bool = False, threads: dict[Lane, int] | None = None
+        self,
+        graph: MemGraph,
+        zero_copy: ZeroCopyTiles,
+        fixed: bool = False,
+        threads: dict[Lane, int] | None = None,
+        constant: Collection[int] = (),
     ) -> None:
         self._graph, self._threads = graph, threads
         self._workers = 1 if threads is None else threads[Lane.COMPUTE]
@@ -113,7 +121,10 @@ class PreparedRun:
         """Whether an op is a product by BLAS, or a call from Python that may contain one."""
         self._parallel = dict[int, ParallelOps]()  # by row
         self._schedule: RowSchedule | None = None  # of rows that can run at the same time
+        self._scratch = PackingScratch()
         if threads is None:
+            if fixed:  # other runs may be many, and share the scratch of their thread
+                self._scratch = PackingScratch.of(graph, self._prepared, constant, bool(products))
             rows = self._record()
             self.may_call_blas = bool(products) or self.n_recordable < len(ops)
             # Waking BLAS's threads takes longer than they save for small products.
@@ -291,6 +302,15 @@ class PreparedRun:
             for k, flags in ({0: found} if isinstance(found, int) else found).items():
                 self._prepared.record(self._rows[row][k], flags)
 
+    def forget_packed(self) -> None:
+        """Pack constant operands anew in the next run."""
+        self._scratch.forget()
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes in which products pack their operands."""
+        return self._scratch.nbytes
+
     def forget_arena(self) -> None:
         """Return the pages of the arena to the system; between runs they hold nothing that is needed."""
         self._prepared.arena.forget(at_once=True)
@@ -364,7 +384,8 @@ def _kernel(by_blas: bool, divided: bool, products: list[int], tile: NodeTile, a
         several = not kernel.is_vector and kernel.prepare(arguments).function is None
         own = compile_kernel(tile.einsum, tile.extents, tile.mode)
         is_nest = isinstance(own, MachineCodeKernel) and kernel.flops < DIVIDED_FLOPS
-        kernel = own if several or is_nest else kernel
+        is_packed = isinstance(own, PackedContraction) and kernel.flops < PACKED_FLOPS
+        kernel = own if several or is_nest or is_packed else kernel
     if isinstance(kernel, ContractionKernel):
         products.append(kernel.flops)
     return kernel
