@@ -22,6 +22,7 @@ from einturnip.kernels.protocol import Mode
 from einturnip.taskgraph.accumulate import Accumulators, max_additions, tiles_of_group
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
+from einturnip.taskgraph.one_pass import OnePass
 from einturnip.taskgraph.operands import Demand, Key, MissingOperand, OperandValue, SentParts, Slot
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, picker, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
@@ -75,11 +76,11 @@ class _Lowering:
         self.turned, self.ranges = [False] * n, read_ranges(self.graph)
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
-        self.slots: dict[int, list[Slot]] = {}
+        self.slots, self.visible = dict[int, list[Slot]](), dict[int, list[VisiblePart]]()
         self.pieces, self.masks = dict[int, ConcatPieces](), dict[int, LabelMask]()
         self.copied = overlapping_inputs(decomposition)
+        self.one_pass = OnePass(decomposition, self.slots_of, self, enabled=not ordered and sites is None)
         self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, VisiblePart | None]]]()
-        self.visible: dict[int, list[VisiblePart]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
             if isinstance(self.graph.nodes[i], ConcatNode):
                 self.visible[number] = visible_parts(self.graph, i, self.pieces)
@@ -142,6 +143,8 @@ class _Lowering:
     def _make_block(self, i: int, node: EinsumNode, key: Key) -> Demand:
         e, part, block, tiles = node.einsum, self.parts[i], self.d.blocks[i], self.tile[i]
         assert block is not None
+        if (yield from self.one_pass.begin(i)):
+            return
         out, read = self.outputs[i], self.ranges[i]
         keys: Sequence[Key] = [k for k in block_keys(out.counts, block, key) if k not in tiles]
         keys = [k for k in keys if k == key or intersection(out.box(k), read) is not None]
@@ -155,31 +158,43 @@ class _Lowering:
             # No state between kernels. An aggregated label of size 0 has no tile but still needs one kernel.
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:
-                values, seen = yield from self._operands(i, e, k + inner)
-                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k), self._site(i, k + inner))
-                self._kernel(TaskKind.KERNEL, i, e, k + inner, v, values, seen)
-                self._store(i, k)
+                yield from self.make_tile(i, e, k, inner)
+                yield from self.one_pass.follow(i, k + inner)
             return
-        first = (0,) * (len(e.labels) - e.n_out)
-        accumulators = self._accumulators(i, e, first)
+        accumulators = self.accumulators(i, e)
         idle = self._idle(i, e, keys, steps)
         walks = tile_orders(out.counts, block, key, keys, len(steps))
         for step, (inner, keys) in enumerate(zip(steps, walks, strict=True)):
             for k in keys:
                 if k + inner in idle:
                     continue
-                values, seen = yield from self._operands(i, e, k + inner)
                 tile_of_group = min(step + sum(k) % (accumulators.group or 1), len(steps) - 1)
-                state = accumulators.next_state(k, self._site(i, k + steps[tile_of_group]))
-                self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, state, values, seen)
+                yield from self.accumulate(i, e, k, inner, accumulators, self._site(i, k + steps[tile_of_group]))
+                yield from self.one_pass.follow(i, k + inner)
         for k in reversed(keys):
-            state, site = accumulators.finalize(k)
-            if not needs_finalize(e):
-                tiles[k] = state
-            else:
-                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k), site)
-                self._kernel(TaskKind.FINALIZE, i, e, k + first, v, (state,), (state,))
-            self._store(i, k)
+            self.finalize(i, e, k, accumulators)
+
+    def make_tile(self, i: int, e: Space, k: Key, inner: Key) -> Demand:
+        """Make a tile with one kernel, and store it."""
+        values, seen = yield from self._operands(i, e, k + inner)
+        self.tile[i][k] = v = self._tile_value(i, self.outputs[i].box(k), self._site(i, k + inner))
+        self._kernel(TaskKind.KERNEL, i, e, k + inner, v, values, seen)
+        self._store(i, k)
+
+    def accumulate(self, i: int, e: Space, k: Key, inner: Key, accumulators: Accumulators, site: int) -> Demand:
+        """Fold a tile into the state of a tile of the output. ``site``: of the state, if it is a new one."""
+        values, seen = yield from self._operands(i, e, k + inner)
+        self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, accumulators.next_state(k, site), values, seen)
+
+    def finalize(self, i: int, e: Space, k: Key, accumulators: Accumulators) -> None:
+        """Make a tile from its state, and store it."""
+        state, site = accumulators.finalize(k)
+        if not needs_finalize(e):
+            self.tile[i][k] = state
+        else:
+            self.tile[i][k] = v = self._tile_value(i, self.outputs[i].box(k), site)
+            self._kernel(TaskKind.FINALIZE, i, e, k + (0,) * (len(e.labels) - e.n_out), v, (state,), (state,))
+        self._store(i, k)
 
     def _site(self, i: int, key: Key) -> int:
         """Return the device of a tile of node ``i``'s label space."""
@@ -189,9 +204,10 @@ class _Lowering:
             self.site_of[i] = self.sites.of_tiles(i, self.parts[i])
         return self.site_of[i](key)
 
-    def _accumulators(self, i: int, e: Space, first: Key) -> Accumulators:
-        """Return the states of node ``i``. ``first``: the first tile along the aggregated labels."""
+    def accumulators(self, i: int, e: Space) -> Accumulators:
+        """Return the states of node ``i``."""
         part, out, trees = self.parts[i], self.outputs[i], self.trees
+        first = (0,) * (len(e.labels) - e.n_out)  # the first tile along the aggregated labels
 
         def new(key: Key, site: int) -> int:
             nbytes = e.state_nbytes([hi - lo for lo, hi in part.box(key + first)])
@@ -218,7 +234,7 @@ class _Lowering:
         values: list[int] = []
         seen: list[int] = []
         box: Box = ()
-        for slot, (operand, tile_of) in enumerate(self.slots.get(i) or self._slots(i, e)):
+        for slot, (operand, tile_of) in enumerate(self.slots_of(i, e)):
             if tile_of is not None:
                 k = tile_of(key)
                 v = self.tile[operand].get(k)
@@ -237,10 +253,11 @@ class _Lowering:
             seen.append(read.seen)
         return values, seen
 
-    def _slots(self, i: int, e: Space) -> list[Slot]:
+    def slots_of(self, i: int, e: Space) -> list[Slot]:
         """Return for each operand its node and, if it is read in whole tiles, the function for their keys."""
-        part, found = self.parts[i], []
-        node = self.graph.nodes[i]
+        if (known := self.slots.get(i)) is not None:
+            return known
+        part, found, node = self.parts[i], [], self.graph.nodes[i]
         assert isinstance(node, EinsumNode)
         for operand, access in zip(node.operands, e.accesses, strict=True):
             there = self.outputs[operand]
@@ -253,14 +270,7 @@ class _Lowering:
         return found
 
     def _kernel(
-        self,
-        kind: TaskKind,
-        i: int,
-        e: Space,
-        key: Key,
-        value: int,
-        reads: Sequence[int],
-        seen: Sequence[int],
+        self, kind: TaskKind, i: int, e: Space, key: Key, value: int, reads: Sequence[int], seen: Sequence[int]
     ) -> None:
         costs = self.costs.of_tile(i, e, MODES[kind], self.parts[i], key)
         self.columns.kernel(kind, i, key, value, reads, seen, costs)

@@ -119,6 +119,8 @@ PROGRESS_SECONDS = 0.5
 # Taskgraph
 LIBRARY_TERMS = 256
 """[terms] Terms that a library for matrix products adds before it adds their sum to the result, at least. Chosen."""
+MAX_PASS_TILES = 1 << 12
+"""[tiles] Tiles of an input that several einsums read in one pass, at most. Limit: the planner's memory."""
 MAX_ADDITIONS = 64
 """[additions] Tiles or partial states that are added to one state where additions round. Follows: half of it bounds the
 error of a level, in units in the last place."""
@@ -207,7 +209,7 @@ DIVIDED_FLOPS = 4e6
 """[operations] A product up to which waking BLAS's threads takes as long as they save. Chosen."""
 PACKED_FLOPS = 1e7
 """[operations] A product of an inline run up to which machine code computes it in one thread. Measured: with f32 and
-AVX-512 it takes 0.6 to 0.95 of the time of BLAS in one thread, 0.11 ms at this size. Chosen."""
+AVX-512 it takes 0.6 to 0.95 of the time of BLAS in one thread."""
 SEPARATE_NBYTES = 16 << 20
 """[bytes] An arena in which no two values share bytes, at most. Chosen."""
 CALL_IN_PLACE_NBYTES = 1 << 15

@@ -327,16 +327,16 @@ entry:
   %v11 = load i64, ptr %v10, align 1
   br label %b12
 b12:
-  %v15 = phi i64 [ %v11, %entry ], [ %v296, %b254 ]
-  %v16 = phi i64 [ 1, %entry ], [ %v297, %b254 ]
+  %v15 = phi i64 [ %v11, %entry ], [ %v312, %b270 ]
+  %v16 = phi i64 [ 1, %entry ], [ %v313, %b270 ]
   %v17 = icmp ne i64 %v16, 0
   br i1 %v17, label %b13, label %b14
 b13:
   br label %b18
 b18:
-  %v21 = phi i64 [ %v15, %b13 ], [ %v242, %b44 ]
-  %v22 = phi i64 [ %v6, %b13 ], [ %v244, %b44 ]
-  %v23 = phi i32 [ 0, %b13 ], [ %v241, %b44 ]
+  %v21 = phi i64 [ %v15, %b13 ], [ %v258, %b44 ]
+  %v22 = phi i64 [ %v6, %b13 ], [ %v260, %b44 ]
+  %v23 = phi i32 [ 0, %b13 ], [ %v257, %b44 ]
   %v24 = icmp slt i64 %v21, %v22
   br i1 %v24, label %b19, label %b20
 b19:
@@ -445,226 +445,245 @@ b38:
   %v112 = inttoptr i64 %v111 to ptr
   %v113 = getelementptr i8, ptr %v34, i64 24
   %v114 = load i64, ptr %v113, align 1
-  call void %v106(ptr %v109, ptr %v112, i64 %v114)
+  %v115 = getelementptr i8, ptr %v34, i64 32
+  %v116 = load i64, ptr %v115, align 1
+  %v117 = getelementptr i8, ptr %v34, i64 40
+  %v118 = load i64, ptr %v117, align 1
+  %v119 = getelementptr i8, ptr %v34, i64 48
+  %v120 = load i64, ptr %v119, align 1
+  br label %b121
+b121:
+  %v124 = phi i64 [ 0, %b38 ], [ %v130, %b122 ]
+  %v125 = icmp slt i64 %v124, %v116
+  br i1 %v125, label %b122, label %b123
+b122:
+  %v126 = mul nsw i64 %v124, %v118
+  %v127 = getelementptr i8, ptr %v109, i64 %v126
+  %v128 = mul nsw i64 %v124, %v120
+  %v129 = getelementptr i8, ptr %v112, i64 %v128
+  call void %v106(ptr %v127, ptr %v129, i64 %v114)
+  %v130 = add nsw i64 %v124, 1
+  br label %b121
+b123:
   br label %b44
 b39:
-  %v115 = call i64 @llvm.readcyclecounter()
-  store i64 %v115, ptr %v34, align 1
+  %v131 = call i64 @llvm.readcyclecounter()
+  store i64 %v131, ptr %v34, align 1
   br label %b44
 b40:
-  %v116 = getelementptr i8, ptr %v34, i64 0
-  %v117 = load i64, ptr %v116, align 1
-  %v118 = inttoptr i64 %v117 to ptr
-  %v119 = getelementptr i8, ptr %v34, i64 8
-  %v120 = load i32, ptr %v119, align 1
-  %v121 = getelementptr i8, ptr %v34, i64 16
-  %v122 = load i32, ptr %v121, align 1
-  %v123 = getelementptr i8, ptr %v34, i64 24
-  %v124 = load i32, ptr %v123, align 1
-  %v125 = getelementptr i8, ptr %v34, i64 32
-  %v126 = load i32, ptr %v125, align 1
-  %v127 = getelementptr i8, ptr %v34, i64 40
-  %v128 = load i32, ptr %v127, align 1
-  %v129 = getelementptr i8, ptr %v34, i64 48
-  %v130 = load i32, ptr %v129, align 1
-  %v131 = getelementptr i8, ptr %v34, i64 56
-  %v132 = load float, ptr %v131, align 1
-  %v133 = getelementptr i8, ptr %v34, i64 64
-  %v134 = load ptr, ptr %v133, align 1
-  %v135 = getelementptr i8, ptr %v34, i64 72
+  %v132 = getelementptr i8, ptr %v34, i64 0
+  %v133 = load i64, ptr %v132, align 1
+  %v134 = inttoptr i64 %v133 to ptr
+  %v135 = getelementptr i8, ptr %v34, i64 8
   %v136 = load i32, ptr %v135, align 1
-  %v137 = getelementptr i8, ptr %v34, i64 80
-  %v138 = load ptr, ptr %v137, align 1
-  %v139 = getelementptr i8, ptr %v34, i64 88
+  %v137 = getelementptr i8, ptr %v34, i64 16
+  %v138 = load i32, ptr %v137, align 1
+  %v139 = getelementptr i8, ptr %v34, i64 24
   %v140 = load i32, ptr %v139, align 1
-  %v141 = getelementptr i8, ptr %v34, i64 96
-  %v142 = load float, ptr %v141, align 1
-  %v143 = getelementptr i8, ptr %v34, i64 104
-  %v144 = load ptr, ptr %v143, align 1
-  %v145 = getelementptr i8, ptr %v34, i64 112
+  %v141 = getelementptr i8, ptr %v34, i64 32
+  %v142 = load i32, ptr %v141, align 1
+  %v143 = getelementptr i8, ptr %v34, i64 40
+  %v144 = load i32, ptr %v143, align 1
+  %v145 = getelementptr i8, ptr %v34, i64 48
   %v146 = load i32, ptr %v145, align 1
-  call void %v118(i32 %v120, i32 %v122, i32 %v124, i32 %v126, i32 %v128, i32 %v130, float %v132, ptr %v134, i32 %v136, ptr %v138, i32 %v140, float %v142, ptr %v144, i32 %v146)
+  %v147 = getelementptr i8, ptr %v34, i64 56
+  %v148 = load float, ptr %v147, align 1
+  %v149 = getelementptr i8, ptr %v34, i64 64
+  %v150 = load ptr, ptr %v149, align 1
+  %v151 = getelementptr i8, ptr %v34, i64 72
+  %v152 = load i32, ptr %v151, align 1
+  %v153 = getelementptr i8, ptr %v34, i64 80
+  %v154 = load ptr, ptr %v153, align 1
+  %v155 = getelementptr i8, ptr %v34, i64 88
+  %v156 = load i32, ptr %v155, align 1
+  %v157 = getelementptr i8, ptr %v34, i64 96
+  %v158 = load float, ptr %v157, align 1
+  %v159 = getelementptr i8, ptr %v34, i64 104
+  %v160 = load ptr, ptr %v159, align 1
+  %v161 = getelementptr i8, ptr %v34, i64 112
+  %v162 = load i32, ptr %v161, align 1
+  call void %v134(i32 %v136, i32 %v138, i32 %v140, i32 %v142, i32 %v144, i32 %v146, float %v148, ptr %v150, i32 %v152, ptr %v154, i32 %v156, float %v158, ptr %v160, i32 %v162)
   br label %b44
 b41:
-  %v147 = getelementptr i8, ptr %v34, i64 0
-  %v148 = load i64, ptr %v147, align 1
-  %v149 = inttoptr i64 %v148 to ptr
-  %v150 = getelementptr i8, ptr %v34, i64 8
-  %v151 = load i32, ptr %v150, align 1
-  %v152 = getelementptr i8, ptr %v34, i64 16
-  %v153 = load i32, ptr %v152, align 1
-  %v154 = getelementptr i8, ptr %v34, i64 24
-  %v155 = load i32, ptr %v154, align 1
-  %v156 = getelementptr i8, ptr %v34, i64 32
-  %v157 = load i32, ptr %v156, align 1
-  %v158 = getelementptr i8, ptr %v34, i64 40
-  %v159 = load i32, ptr %v158, align 1
-  %v160 = getelementptr i8, ptr %v34, i64 48
-  %v161 = load i32, ptr %v160, align 1
-  %v162 = getelementptr i8, ptr %v34, i64 56
-  %v163 = load double, ptr %v162, align 1
-  %v164 = getelementptr i8, ptr %v34, i64 64
-  %v165 = load ptr, ptr %v164, align 1
-  %v166 = getelementptr i8, ptr %v34, i64 72
+  %v163 = getelementptr i8, ptr %v34, i64 0
+  %v164 = load i64, ptr %v163, align 1
+  %v165 = inttoptr i64 %v164 to ptr
+  %v166 = getelementptr i8, ptr %v34, i64 8
   %v167 = load i32, ptr %v166, align 1
-  %v168 = getelementptr i8, ptr %v34, i64 80
-  %v169 = load ptr, ptr %v168, align 1
-  %v170 = getelementptr i8, ptr %v34, i64 88
+  %v168 = getelementptr i8, ptr %v34, i64 16
+  %v169 = load i32, ptr %v168, align 1
+  %v170 = getelementptr i8, ptr %v34, i64 24
   %v171 = load i32, ptr %v170, align 1
-  %v172 = getelementptr i8, ptr %v34, i64 96
-  %v173 = load double, ptr %v172, align 1
-  %v174 = getelementptr i8, ptr %v34, i64 104
-  %v175 = load ptr, ptr %v174, align 1
-  %v176 = getelementptr i8, ptr %v34, i64 112
+  %v172 = getelementptr i8, ptr %v34, i64 32
+  %v173 = load i32, ptr %v172, align 1
+  %v174 = getelementptr i8, ptr %v34, i64 40
+  %v175 = load i32, ptr %v174, align 1
+  %v176 = getelementptr i8, ptr %v34, i64 48
   %v177 = load i32, ptr %v176, align 1
-  call void %v149(i32 %v151, i32 %v153, i32 %v155, i32 %v157, i32 %v159, i32 %v161, double %v163, ptr %v165, i32 %v167, ptr %v169, i32 %v171, double %v173, ptr %v175, i32 %v177)
+  %v178 = getelementptr i8, ptr %v34, i64 56
+  %v179 = load double, ptr %v178, align 1
+  %v180 = getelementptr i8, ptr %v34, i64 64
+  %v181 = load ptr, ptr %v180, align 1
+  %v182 = getelementptr i8, ptr %v34, i64 72
+  %v183 = load i32, ptr %v182, align 1
+  %v184 = getelementptr i8, ptr %v34, i64 80
+  %v185 = load ptr, ptr %v184, align 1
+  %v186 = getelementptr i8, ptr %v34, i64 88
+  %v187 = load i32, ptr %v186, align 1
+  %v188 = getelementptr i8, ptr %v34, i64 96
+  %v189 = load double, ptr %v188, align 1
+  %v190 = getelementptr i8, ptr %v34, i64 104
+  %v191 = load ptr, ptr %v190, align 1
+  %v192 = getelementptr i8, ptr %v34, i64 112
+  %v193 = load i32, ptr %v192, align 1
+  call void %v165(i32 %v167, i32 %v169, i32 %v171, i32 %v173, i32 %v175, i32 %v177, double %v179, ptr %v181, i32 %v183, ptr %v185, i32 %v187, double %v189, ptr %v191, i32 %v193)
   br label %b44
 b42:
-  %v178 = getelementptr i8, ptr %v34, i64 0
-  %v179 = load i64, ptr %v178, align 1
-  %v180 = inttoptr i64 %v179 to ptr
-  %v181 = getelementptr i8, ptr %v34, i64 8
-  %v182 = load i32, ptr %v181, align 1
-  %v183 = getelementptr i8, ptr %v34, i64 16
-  %v184 = load i32, ptr %v183, align 1
-  %v185 = getelementptr i8, ptr %v34, i64 24
-  %v186 = load i32, ptr %v185, align 1
-  %v187 = getelementptr i8, ptr %v34, i64 32
-  %v188 = load i64, ptr %v187, align 1
-  %v189 = getelementptr i8, ptr %v34, i64 40
-  %v190 = load i64, ptr %v189, align 1
-  %v191 = getelementptr i8, ptr %v34, i64 48
-  %v192 = load i64, ptr %v191, align 1
-  %v193 = getelementptr i8, ptr %v34, i64 56
-  %v194 = load float, ptr %v193, align 1
-  %v195 = getelementptr i8, ptr %v34, i64 64
-  %v196 = load ptr, ptr %v195, align 1
-  %v197 = getelementptr i8, ptr %v34, i64 72
-  %v198 = load i64, ptr %v197, align 1
-  %v199 = getelementptr i8, ptr %v34, i64 80
-  %v200 = load ptr, ptr %v199, align 1
-  %v201 = getelementptr i8, ptr %v34, i64 88
-  %v202 = load i64, ptr %v201, align 1
-  %v203 = getelementptr i8, ptr %v34, i64 96
-  %v204 = load float, ptr %v203, align 1
-  %v205 = getelementptr i8, ptr %v34, i64 104
-  %v206 = load ptr, ptr %v205, align 1
-  %v207 = getelementptr i8, ptr %v34, i64 112
+  %v194 = getelementptr i8, ptr %v34, i64 0
+  %v195 = load i64, ptr %v194, align 1
+  %v196 = inttoptr i64 %v195 to ptr
+  %v197 = getelementptr i8, ptr %v34, i64 8
+  %v198 = load i32, ptr %v197, align 1
+  %v199 = getelementptr i8, ptr %v34, i64 16
+  %v200 = load i32, ptr %v199, align 1
+  %v201 = getelementptr i8, ptr %v34, i64 24
+  %v202 = load i32, ptr %v201, align 1
+  %v203 = getelementptr i8, ptr %v34, i64 32
+  %v204 = load i64, ptr %v203, align 1
+  %v205 = getelementptr i8, ptr %v34, i64 40
+  %v206 = load i64, ptr %v205, align 1
+  %v207 = getelementptr i8, ptr %v34, i64 48
   %v208 = load i64, ptr %v207, align 1
-  call void %v180(i32 %v182, i32 %v184, i32 %v186, i64 %v188, i64 %v190, i64 %v192, float %v194, ptr %v196, i64 %v198, ptr %v200, i64 %v202, float %v204, ptr %v206, i64 %v208)
+  %v209 = getelementptr i8, ptr %v34, i64 56
+  %v210 = load float, ptr %v209, align 1
+  %v211 = getelementptr i8, ptr %v34, i64 64
+  %v212 = load ptr, ptr %v211, align 1
+  %v213 = getelementptr i8, ptr %v34, i64 72
+  %v214 = load i64, ptr %v213, align 1
+  %v215 = getelementptr i8, ptr %v34, i64 80
+  %v216 = load ptr, ptr %v215, align 1
+  %v217 = getelementptr i8, ptr %v34, i64 88
+  %v218 = load i64, ptr %v217, align 1
+  %v219 = getelementptr i8, ptr %v34, i64 96
+  %v220 = load float, ptr %v219, align 1
+  %v221 = getelementptr i8, ptr %v34, i64 104
+  %v222 = load ptr, ptr %v221, align 1
+  %v223 = getelementptr i8, ptr %v34, i64 112
+  %v224 = load i64, ptr %v223, align 1
+  call void %v196(i32 %v198, i32 %v200, i32 %v202, i64 %v204, i64 %v206, i64 %v208, float %v210, ptr %v212, i64 %v214, ptr %v216, i64 %v218, float %v220, ptr %v222, i64 %v224)
   br label %b44
 b43:
-  %v209 = getelementptr i8, ptr %v34, i64 0
-  %v210 = load i64, ptr %v209, align 1
-  %v211 = inttoptr i64 %v210 to ptr
-  %v212 = getelementptr i8, ptr %v34, i64 8
-  %v213 = load i32, ptr %v212, align 1
-  %v214 = getelementptr i8, ptr %v34, i64 16
-  %v215 = load i32, ptr %v214, align 1
-  %v216 = getelementptr i8, ptr %v34, i64 24
-  %v217 = load i32, ptr %v216, align 1
-  %v218 = getelementptr i8, ptr %v34, i64 32
-  %v219 = load i64, ptr %v218, align 1
-  %v220 = getelementptr i8, ptr %v34, i64 40
-  %v221 = load i64, ptr %v220, align 1
-  %v222 = getelementptr i8, ptr %v34, i64 48
-  %v223 = load i64, ptr %v222, align 1
-  %v224 = getelementptr i8, ptr %v34, i64 56
-  %v225 = load double, ptr %v224, align 1
-  %v226 = getelementptr i8, ptr %v34, i64 64
-  %v227 = load ptr, ptr %v226, align 1
-  %v228 = getelementptr i8, ptr %v34, i64 72
-  %v229 = load i64, ptr %v228, align 1
-  %v230 = getelementptr i8, ptr %v34, i64 80
-  %v231 = load ptr, ptr %v230, align 1
-  %v232 = getelementptr i8, ptr %v34, i64 88
-  %v233 = load i64, ptr %v232, align 1
-  %v234 = getelementptr i8, ptr %v34, i64 96
-  %v235 = load double, ptr %v234, align 1
-  %v236 = getelementptr i8, ptr %v34, i64 104
-  %v237 = load ptr, ptr %v236, align 1
-  %v238 = getelementptr i8, ptr %v34, i64 112
+  %v225 = getelementptr i8, ptr %v34, i64 0
+  %v226 = load i64, ptr %v225, align 1
+  %v227 = inttoptr i64 %v226 to ptr
+  %v228 = getelementptr i8, ptr %v34, i64 8
+  %v229 = load i32, ptr %v228, align 1
+  %v230 = getelementptr i8, ptr %v34, i64 16
+  %v231 = load i32, ptr %v230, align 1
+  %v232 = getelementptr i8, ptr %v34, i64 24
+  %v233 = load i32, ptr %v232, align 1
+  %v234 = getelementptr i8, ptr %v34, i64 32
+  %v235 = load i64, ptr %v234, align 1
+  %v236 = getelementptr i8, ptr %v34, i64 40
+  %v237 = load i64, ptr %v236, align 1
+  %v238 = getelementptr i8, ptr %v34, i64 48
   %v239 = load i64, ptr %v238, align 1
-  call void %v211(i32 %v213, i32 %v215, i32 %v217, i64 %v219, i64 %v221, i64 %v223, double %v225, ptr %v227, i64 %v229, ptr %v231, i64 %v233, double %v235, ptr %v237, i64 %v239)
+  %v240 = getelementptr i8, ptr %v34, i64 56
+  %v241 = load double, ptr %v240, align 1
+  %v242 = getelementptr i8, ptr %v34, i64 64
+  %v243 = load ptr, ptr %v242, align 1
+  %v244 = getelementptr i8, ptr %v34, i64 72
+  %v245 = load i64, ptr %v244, align 1
+  %v246 = getelementptr i8, ptr %v34, i64 80
+  %v247 = load ptr, ptr %v246, align 1
+  %v248 = getelementptr i8, ptr %v34, i64 88
+  %v249 = load i64, ptr %v248, align 1
+  %v250 = getelementptr i8, ptr %v34, i64 96
+  %v251 = load double, ptr %v250, align 1
+  %v252 = getelementptr i8, ptr %v34, i64 104
+  %v253 = load ptr, ptr %v252, align 1
+  %v254 = getelementptr i8, ptr %v34, i64 112
+  %v255 = load i64, ptr %v254, align 1
+  call void %v227(i32 %v229, i32 %v231, i32 %v233, i64 %v235, i64 %v237, i64 %v239, double %v241, ptr %v243, i64 %v245, ptr %v247, i64 %v249, double %v251, ptr %v253, i64 %v255)
   br label %b44
 b44:
   call void @llvm.x86.sse.stmxcsr(ptr %v1)
-  %v240 = load i32, ptr %v1, align 1
-  %v241 = and i32 %v240, %v9
-  %v242 = add nsw i64 %v21, 1
-  %v243 = icmp ne i32 %v241, 0
-  %v244 = select i1 %v243, i64 %v242, i64 %v22
+  %v256 = load i32, ptr %v1, align 1
+  %v257 = and i32 %v256, %v9
+  %v258 = add nsw i64 %v21, 1
+  %v259 = icmp ne i32 %v257, 0
+  %v260 = select i1 %v259, i64 %v258, i64 %v22
   br label %b18
 b20:
-  %v245 = icmp eq i64 %v21, %v6
-  %v246 = icmp eq i32 %v23, 0
-  %v247 = and i1 %v245, %v246
-  %v248 = getelementptr i8, ptr %words, i64 32
-  %v249 = load i64, ptr %v248, align 1
-  %v250 = icmp sgt i64 %v249, 0
-  %v251 = and i1 %v247, %v250
-  br i1 %v251, label %b252, label %b253
-b252:
-  %v255 = getelementptr i8, ptr %words, i64 40
-  %v256 = load i64, ptr %v255, align 1
-  %v257 = inttoptr i64 %v256 to ptr
-  %v258 = load i8, ptr %v257, align 1
-  %v259 = icmp ne i8 %v258, 0
-  br i1 %v259, label %b260, label %b261
-b260:
-  %v263 = getelementptr i8, ptr %words, i64 32
-  %v264 = load i64, ptr %v263, align 1
-  %v265 = sub nsw i64 %v264, 1
-  %v266 = getelementptr i8, ptr %words, i64 32
-  store i64 %v265, ptr %v266, align 1
-  %v267 = getelementptr i8, ptr %words, i64 56
-  %v268 = load i64, ptr %v267, align 1
-  %v269 = inttoptr i64 %v268 to ptr
-  %v270 = getelementptr i8, ptr %words, i64 48
-  %v271 = load i64, ptr %v270, align 1
-  br label %b272
-b272:
-  %v275 = phi i64 [ 0, %b260 ], [ %v292, %b273 ]
-  %v276 = icmp slt i64 %v275, %v271
-  br i1 %v276, label %b273, label %b274
-b273:
-  %v277 = mul nsw i64 %v275, 3
-  %v278 = mul nsw i64 %v277, 8
-  %v279 = getelementptr i8, ptr %v269, i64 %v278
-  %v280 = getelementptr i8, ptr %v279, i64 0
-  %v281 = load i64, ptr %v280, align 1
-  %v282 = inttoptr i64 %v281 to ptr
-  %v283 = getelementptr i8, ptr %v279, i64 8
+  %v261 = icmp eq i64 %v21, %v6
+  %v262 = icmp eq i32 %v23, 0
+  %v263 = and i1 %v261, %v262
+  %v264 = getelementptr i8, ptr %words, i64 32
+  %v265 = load i64, ptr %v264, align 1
+  %v266 = icmp sgt i64 %v265, 0
+  %v267 = and i1 %v263, %v266
+  br i1 %v267, label %b268, label %b269
+b268:
+  %v271 = getelementptr i8, ptr %words, i64 40
+  %v272 = load i64, ptr %v271, align 1
+  %v273 = inttoptr i64 %v272 to ptr
+  %v274 = load i8, ptr %v273, align 1
+  %v275 = icmp ne i8 %v274, 0
+  br i1 %v275, label %b276, label %b277
+b276:
+  %v279 = getelementptr i8, ptr %words, i64 32
+  %v280 = load i64, ptr %v279, align 1
+  %v281 = sub nsw i64 %v280, 1
+  %v282 = getelementptr i8, ptr %words, i64 32
+  store i64 %v281, ptr %v282, align 1
+  %v283 = getelementptr i8, ptr %words, i64 56
   %v284 = load i64, ptr %v283, align 1
-  %v285 = getelementptr i8, ptr %v279, i64 16
-  %v286 = load i64, ptr %v285, align 1
-  %v287 = getelementptr i8, ptr %v282, i64 0
-  %v288 = load i64, ptr %v287, align 1
-  %v289 = add nsw i64 %v288, %v284
-  store i64 %v289, ptr %v282, align 1
-  %v290 = mul nsw i64 %v284, %v286
-  %v291 = getelementptr i8, ptr %v279, i64 8
-  store i64 %v290, ptr %v291, align 1
-  %v292 = add nsw i64 %v275, 1
-  br label %b272
-b274:
-  br label %b262
-b261:
-  %v293 = add nsw i64 %v6, 1
-  br label %b262
-b262:
-  %v294 = phi i64 [ 0, %b274 ], [ %v293, %b261 ]
-  %v295 = phi i64 [ 1, %b274 ], [ 0, %b261 ]
-  br label %b254
-b253:
-  br label %b254
-b254:
-  %v296 = phi i64 [ %v294, %b262 ], [ %v21, %b253 ]
-  %v297 = phi i64 [ %v295, %b262 ], [ 0, %b253 ]
+  %v285 = inttoptr i64 %v284 to ptr
+  %v286 = getelementptr i8, ptr %words, i64 48
+  %v287 = load i64, ptr %v286, align 1
+  br label %b288
+b288:
+  %v291 = phi i64 [ 0, %b276 ], [ %v308, %b289 ]
+  %v292 = icmp slt i64 %v291, %v287
+  br i1 %v292, label %b289, label %b290
+b289:
+  %v293 = mul nsw i64 %v291, 3
+  %v294 = mul nsw i64 %v293, 8
+  %v295 = getelementptr i8, ptr %v285, i64 %v294
+  %v296 = getelementptr i8, ptr %v295, i64 0
+  %v297 = load i64, ptr %v296, align 1
+  %v298 = inttoptr i64 %v297 to ptr
+  %v299 = getelementptr i8, ptr %v295, i64 8
+  %v300 = load i64, ptr %v299, align 1
+  %v301 = getelementptr i8, ptr %v295, i64 16
+  %v302 = load i64, ptr %v301, align 1
+  %v303 = getelementptr i8, ptr %v298, i64 0
+  %v304 = load i64, ptr %v303, align 1
+  %v305 = add nsw i64 %v304, %v300
+  store i64 %v305, ptr %v298, align 1
+  %v306 = mul nsw i64 %v300, %v302
+  %v307 = getelementptr i8, ptr %v295, i64 8
+  store i64 %v306, ptr %v307, align 1
+  %v308 = add nsw i64 %v291, 1
+  br label %b288
+b290:
+  br label %b278
+b277:
+  %v309 = add nsw i64 %v6, 1
+  br label %b278
+b278:
+  %v310 = phi i64 [ 0, %b290 ], [ %v309, %b277 ]
+  %v311 = phi i64 [ 1, %b290 ], [ 0, %b277 ]
+  br label %b270
+b269:
+  br label %b270
+b270:
+  %v312 = phi i64 [ %v310, %b278 ], [ %v21, %b269 ]
+  %v313 = phi i64 [ %v311, %b278 ], [ 0, %b269 ]
   br label %b12
 b14:
-  %v298 = getelementptr i8, ptr %words, i64 16
-  store i64 %v15, ptr %v298, align 1
+  %v314 = getelementptr i8, ptr %words, i64 16
+  store i64 %v15, ptr %v314, align 1
   ret void
 }
 

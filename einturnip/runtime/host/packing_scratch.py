@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from einturnip.core.units import whole_lines
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.kernels.llvm.contraction import keep_packed_right
@@ -14,7 +15,7 @@ from einturnip.memgraph.types import FILES, MemGraph, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.runtime.host.prepared_ops import PreparedOps
 
-_LINE = 64
+LINE_NBYTES = whole_lines(1)
 
 
 class PackingScratch:
@@ -34,7 +35,7 @@ class PackingScratch:
     def forget(self) -> None:
         """Let the next calls pack constant operands anew."""
         for part in self._kept:
-            part[: 2 * _LINE] = 0
+            part[: 2 * LINE_NBYTES] = 0
 
     @classmethod
     def of(cls, graph: MemGraph, prepared: PreparedOps, constant: Collection[int], by_blas: bool) -> PackingScratch:
@@ -50,20 +51,20 @@ class PackingScratch:
         spare = 0 if by_blas else _packed_nbytes(graph) - shared.nbytes
         for k, call in calls.items():
             part = shared
-            if call.scratch_nbytes + _LINE <= spare and _input_of(graph, prepared.ids[k], call) in constant:
+            if call.scratch_nbytes + LINE_NBYTES <= spare and _input_of(graph, prepared.ids[k], call) in constant:
                 assert call.words is not None
                 if keep_packed_right(call.words):
                     part = _empty(call.scratch_nbytes)
                     kept.append(part)
                     spare -= part.nbytes
-            call.words[call.scratch] = -(-address_of(part) // _LINE) * _LINE
+            call.words[call.scratch] = whole_lines(address_of(part))
             call.scratch = -1
         return cls(shared, kept)
 
 
 def _empty(nbytes: int) -> Array:
     """Return memory for aligned scratch in which nothing is packed yet."""
-    return np.zeros(nbytes + _LINE, np.uint8)
+    return np.zeros(nbytes + LINE_NBYTES, np.uint8)
 
 
 def _packed_nbytes(graph: MemGraph) -> int:

@@ -40,7 +40,7 @@ _Move = tuple[int, Any, Any, Any]
 
 
 def rows_of(array: Array) -> tuple[int, int, int] | None:
-    """Return the contiguous rows of an array in C order: their number, the bytes of each, and those between two.
+    """Return the contiguous rows of an array: their number, their bytes, the bytes from one to the next.
 
     None if the rows do not follow each other at one distance.
     """
