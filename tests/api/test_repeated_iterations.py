@@ -189,16 +189,16 @@ def layers(W: Any, V: Any, X: Any) -> Any:
 def test_packed_copies_of_constant_operands_are_those_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run may be interrupted, and its caller may change arrays between two runs."""
     kept = list[int]()
-    make = PackingScratch.of.__func__
+    make = PackingScratch.of
 
-    def counted(cls: Any, *arguments: Any) -> PackingScratch:
-        found: PackingScratch = make(cls, *arguments)
+    def counted(*arguments: Any) -> PackingScratch:
+        found = make(*arguments)
         kept.append(len(found._kept))
         return found
 
-    monkeypatch.setattr(PackingScratch, "of", classmethod(counted))
+    monkeypatch.setattr(PackingScratch, "of", counted)
     rng = np.random.default_rng(1)
-    arrays = {
+    arrays: dict[str, Any] = {
         "W": rng.random((128, 64), np.float32) / 64,
         "V": rng.random((128, 128), np.float32) / 128,
         "X": rng.random((32, 200, 64), np.float32),
