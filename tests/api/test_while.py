@@ -138,6 +138,7 @@ def test_the_same_bits_in_any_memory(A: np.ndarray) -> None:
 
 def test_progress_and_stop(A: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("einturnip.api.stage_progress.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("einturnip.api.inline_iterations.REPEATED_SECONDS", 0.0)  # one iteration a call
     seen: list[Progress] = []
     plan = et.compile(POWER).plan(A=A, dims={"N": 10**6})
     plan.run(progress=seen.append)
