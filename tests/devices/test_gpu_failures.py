@@ -72,6 +72,15 @@ def test_a_fault_names_the_statement_and_everything_is_freed(
     assert all(calls.closed and not calls.memory for calls in made)
 
 
+def test_a_wait_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake of the calls compares all accesses to the same bytes."""
+    put(monkeypatch, "cuda", [1.0, 1e-6, 1e-3])
+    monkeypatch.setattr(FakeCalls, "wait", lambda *given: None)
+    data = {name: np.ones((8, 8), np.float32) for name in "AB"}
+    with pytest.raises(RunError, match="bytes are used again without an order"):
+        et.compile(TEXT)(data=data, device="cuda", arena=4096)
+
+
 def test_a_device_that_cannot_be_opened_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = FakeCalls(lambda seconds: seconds)
 
