@@ -12,7 +12,9 @@ import pytest
 from einturnip.core.regular_files import temporary_path
 from einturnip.eingraph.build.program import build
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.dtypes import DTYPES
 from einturnip.ir.einsum import Einsum
+from einturnip.ir.scalar import OperandRef, ScalarCast
 from einturnip.kernels import select
 from einturnip.kernels.fp_status import DIVIDE, INVALID
 from einturnip.kernels.llvm import code_cache, kernel_spec, loops
@@ -242,3 +244,16 @@ def test_the_oldest_objects_are_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     assert select.prepare_kernels([(einsum_of("Z[n] = max[m] X[n,m]", "f32")[0], "full")]) == 1
     assert len(kept := sorted(path.name for path in folder.iterdir())) == 2
     assert "old2.o" in kept
+
+
+def test_what_is_to_be_machine_code_can_be_compiled() -> None:
+    """Conversions between all types: code that calls a function of a library, as from f64 to f16, cannot be loaded."""
+    kinds = [dtype for dtype in DTYPES.values() if dtype.kind != "c"]
+    codes = []
+    for source in kinds:
+        for target in kinds:
+            cast = ScalarCast(OperandRef(0, source), target)
+            codes += select.machine_code(Einsum(("i",), (37,), 1, ((0,),), (source,), cast, None), "full")
+    assert len(codes) > 80
+    code_cache.prepare(codes)
+    assert all(code_cache.find(code) is not None for code in codes)
