@@ -52,9 +52,9 @@ class Monoid:
 
     ``values``: the dtypes of values that it accepts: ``any``, ``real`` (all but complex), ``bool``.
 
-    ``lift``: maps each value to the value that is folded, in the accumulator's dtype; None for the identity. The lift
-    is applied to the join when an equation is built (``Aggregation.without_lift``), so rewriting, derivatives and
-    kernels see folded values only.
+    ``lift``: maps each value to the value that is folded, in the accumulator's dtype, which it cannot change (so no row
+    folds the real parts of complex values); None for the identity. The lift is applied to the join when an equation is
+    built (``Aggregation.without_lift``), so rewriting, derivatives and kernels see folded values only.
 
     ``finalize``: computes the result from the components of a state and the number of values n; None if the result is
     the first component.

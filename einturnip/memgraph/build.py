@@ -3,8 +3,8 @@
 Two cursors walk the order. The allocation cursor runs ahead of the completion cursor, so that a tile loaded for a later
 task takes bytes that were freed long before and its load need not wait. Each extent remembers the ops that must end
 before it is written again; they become memory dependencies of the next op that writes it. Differences from the paper: a
-clean copy stays until its bytes are needed and is then dropped without a write; eviction candidates are ranked by bytes
-moved over time gained; if the free bytes are too scattered, the arena is emptied and filled anew.
+tile that is also in a file stays until its bytes are needed and is then dropped without a write; eviction candidates
+are ranked by bytes moved over time gained; if the free bytes are too scattered, the arena is emptied and filled anew.
 """
 
 from __future__ import annotations
