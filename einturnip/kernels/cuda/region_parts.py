@@ -14,7 +14,7 @@ THREADS = 256
 STATIC_SHARED_NBYTES = 16
 """Static shared memory of a region's kernel: its floating-point flags, aligned."""
 SHARED_NBYTES = (48 << 10) - STATIC_SHARED_NBYTES
-"""Dynamic shared memory of a block, at most; a kernel with more in all needs an attribute that few GPUs allow."""
+"""Dynamic shared memory of a block, at most. With the static part it is what a kernel gets without asking for more."""
 SLABS_NBYTES = 64 << 20
 """Workspace of all blocks, if shared memory is too small, at most."""
 _MIN_BLOCKS = 264  # blocks that keep a GPU busy; rows per block are limited so that there are as many
