@@ -101,6 +101,17 @@ def test_regions(tmp_path: Path) -> None:
                     _region(emulator, m, ks)
 
 
+def test_shared_memory_leaves_room_for_the_flags(tmp_path: Path) -> None:
+    """Static and dynamic shared memory together are what a kernel gets; at width 59 they were 4 bytes more."""
+    used = []
+    for width in range(50, 260):
+        region = regions.attention(np.random.default_rng(0), 1, 1, 64, 64, 2, width).region
+        (launch,) = generate(region, "full").grids(tuple(region.bounds))
+        used.append(launch.shared_nbytes)
+    static = Emulator([generate(region, "full")], tmp_path).library.static_shared()
+    assert static and (48 << 10) - 1024 < max(used) <= (48 << 10) - static
+
+
 def test_long_sums_of_regions(tmp_path: Path) -> None:
     """A block of threads adds many columns to each state."""
     rng, t = np.random.default_rng(0), 6_000
