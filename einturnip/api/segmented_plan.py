@@ -46,7 +46,7 @@ class PlannedSegments:
 
     @property
     def _parts(self) -> list[SegmentPlan]:
-        return [SegmentPlan(planned.memgraph, segment.times, segment.values) for segment, planned in self.plans]
+        return [SegmentPlan(segment, planned.memgraph) for segment, planned in self.plans]
 
 
 def equal_layers(graph: EinGraph, sites: int) -> tuple[GraphSegment, ...] | None:

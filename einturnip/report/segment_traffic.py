@@ -16,6 +16,7 @@ from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.report.sites import SiteTraffic, site_traffic
+from einturnip.tiling.graph_segments import GraphSegment
 from einturnip.tuning.search import VALUES_AT_ONCE
 
 Ints = NDArray[np.int64]
@@ -23,14 +24,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """The plan of a segment that is computed ``times`` times.
+    """A segment and its plan."""
 
-    ``values``: its inputs that other segments compute.
-    """
-
+    segment: GraphSegment
     graph: MemGraph
-    times: int
-    values: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,15 @@ def joined_traffic(parts: Sequence[SegmentPlan], machine: Machine) -> SiteTraffi
     stored: dict[str, _Boxes] = {}
     for part in parts:
         own, loads, stores = site_traffic(part.graph), dict(_loads(part)), dict(_stores(part.graph))
-        between += part.times * own.between
-        reads += part.times * own.first_reads
-        seconds += part.times * own.kernel_seconds
-        receiving += part.times * own.receive_seconds
+        between += part.segment.times * own.between
+        reads += part.segment.times * own.first_reads
+        seconds += part.segment.times * own.kernel_seconds
+        receiving += part.segment.times * own.receive_seconds
         for name, loaded in loads.items():
-            np.add.at(reads, loaded.site, -part.times * loaded.nbytes)
+            np.add.at(reads, loaded.site, -part.segment.times * loaded.nbytes)
             # A layer receives what the layer before it passed on; the first one, what was computed before.
-            again = part.times - 1 if name in stores else 0
-            for times, held in ((part.times - again, stored[name]), (again, stores.get(name))):
+            again = part.segment.times - 1 if name in stores else 0
+            for times, held in ((part.segment.times - again, stored[name]), (again, stores.get(name))):
                 if times and held is not None:
                     moved, received = _received(held, loaded, n, machine)
                     between += times * moved
@@ -78,10 +75,13 @@ def joined_traffic(parts: Sequence[SegmentPlan], machine: Machine) -> SiteTraffi
 
 def value_nbytes(parts: Sequence[SegmentPlan]) -> dict[str, int]:
     """Return the bytes of the loads and stores of tensors that stay on sites, by link."""
-    values = frozenset[str]().union(*(part.values for part in parts))
-    read = sum(part.times * int(boxes.nbytes.sum()) for part in parts for _, boxes in _loads(part))
+    values = frozenset[str]().union(*(part.segment.values for part in parts))
+    read = sum(part.segment.times * int(boxes.nbytes.sum()) for part in parts for _, boxes in _loads(part))
     written = sum(
-        part.times * int(boxes.nbytes.sum()) for part in parts for name, boxes in _stores(part.graph) if name in values
+        part.segment.times * int(boxes.nbytes.sum())
+        for part in parts
+        for name, boxes in _stores(part.graph)
+        if name in values
     )
     return {"disk->cpu:0": read, "cpu:0->disk": written}
 
@@ -92,7 +92,7 @@ def _loads(part: SegmentPlan) -> Iterator[tuple[str, _Boxes]]:
     ops = np.flatnonzero(graph.kind == OpKind.LOAD)
     nodes, sites = tasks.node[graph.task[ops]], graph.op_devices()[ops].astype(np.int64)
     for i, node in enumerate(tasks.decomposition.graph.nodes):
-        if isinstance(node, InputNode) and node.name in part.values:
+        if isinstance(node, InputNode) and node.name in part.segment.values:
             mine = nodes == i
             boxes = tasks.boxes(tasks.value[graph.task[ops[mine]]], len(node.shape))
             yield node.name, _Boxes(boxes, sites[mine], node.dtype.itemsize)

@@ -99,9 +99,8 @@ class TransferEnds:
         with self.lock:
             self._uses_left[source.value] -= 1
             last = self._uses_left[source.value] == 0
-        if (
-            last and source.tier - FILES not in self.kept
-        ):  # no later op reads the region, so its pages can leave the page cache
+        # No later op reads the region, so its pages can leave the page cache.
+        if last and source.tier - FILES not in self.kept:
             store.release(region)
         self.count("in", nbytes)
 
