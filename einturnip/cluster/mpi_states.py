@@ -56,8 +56,11 @@ class BlockReader:
 
     def __init__(self, rank: JobRank) -> None:
         self._rank, self._lock = rank, threading.Lock()
-        self._arrived: SimpleQueue[Array] = SimpleQueue()
-        rank.port.data[Tag.PIECE] = lambda source: self._arrived.put
+        self._arrived: SimpleQueue[tuple[int, Array]] = SimpleQueue()
+        self._silent = set[
+            int
+        ]()  # ranks that did not answer: a late answer must not be taken for that to a later question
+        rank.port.data[Tag.PIECE] = lambda source: lambda data: self._arrived.put((source, data))
 
     def read(self, rank: int, key: tuple[Any, ...], within: Region) -> Array:
         """Return the bytes of a part of a block.
@@ -66,11 +69,16 @@ class BlockReader:
             DeviceError: the rank does not answer.
         """
         with self._lock:
-            self._rank.say(rank, {"do": "read", "key": key, "within": within})
             try:
-                return self._arrived.get(timeout=JOIN_SECONDS)
+                if rank not in self._silent:
+                    self._rank.say(rank, {"do": "read", "key": key, "within": within})
+                    while True:
+                        source, data = self._arrived.get(timeout=JOIN_SECONDS)
+                        if source == rank:
+                            return data
             except Empty:
-                raise DeviceError(f"rank {rank} does not answer within {JOIN_SECONDS} s") from None
+                self._silent.add(rank)
+            raise DeviceError(f"rank {rank} does not answer within {JOIN_SECONDS} s")
 
     def forget(self, key: str, ranks: set[int]) -> None:
         """Let ranks free their blocks of an array."""

@@ -14,7 +14,7 @@ import pytest
 
 import einturnip as et
 from einturnip.cluster.dask import DaskCluster
-from einturnip.core.errors import RunError, WorkerLost
+from einturnip.core.errors import DeviceError, RunError, WorkerLost
 
 da = pytest.importorskip("dask.array")
 futures_of = pytest.importorskip("distributed").futures_of
@@ -110,3 +110,21 @@ def test_a_run_that_loses_a_worker_each_time_says_how_often(own: Any, tmp_path: 
         et.compile(PRODUCT)(A=a, client=own, retries=1, out={"C": str(tmp_path / "C.npy")})
     assert len(killed) == 2
     assert os.listdir(tmp_path) == []
+
+
+def test_a_late_answer_of_a_rank_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    mpi_states = pytest.importorskip("einturnip.cluster.mpi_states", exc_type=ImportError)
+    monkeypatch.setattr(mpi_states, "JOIN_SECONDS", 0.1)
+    data: dict[Any, Any] = {}
+    late = np.array([1.0])
+
+    def say(rank: int, message: dict[str, Any]) -> None:
+        if rank == 2:  # rank 1 answers the first question while the second one is asked
+            for source, answer in ((1, late), (2, np.array([2.0]))):
+                data[mpi_states.Tag.PIECE](source)(answer)
+
+    reader = mpi_states.BlockReader(mock.Mock(say=say, port=mock.Mock(data=data)))
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="rank 1 does not answer"):
+            reader.read(1, ("x", 0), ((0, 1),))
+        np.testing.assert_array_equal(reader.read(2, ("x", 1), ((0, 1),)), [2.0])
