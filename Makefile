@@ -75,7 +75,7 @@ prose: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
 
-CUDA := tests/kernels/cuda/test_compiled.py tests/devices/test_generated_source.py
+CUDA := tests/kernels/cuda/test_compiled.py tests/kernels/cuda/test_counts.py tests/devices/test_generated_source.py
 
 # The long variants, which 'check' leaves out, and the drawn tests with all examples, of which 'check' draws a quarter;
 # those for CUDA are under 'cuda'.
@@ -86,11 +86,11 @@ slow: $(VENV)/.dev
 cluster: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=full --durations=10 tests/cluster
 
-# Every CUDA source that the tests' programs make, compiled for each architecture, and every program run with its sources
-# compiled as C++; 'check' does both for a sample.
+# Every CUDA source that the tests' programs make, compiled for each architecture; every program run with its sources as
+# C++, as C++ with a check of each access, and by NVRTC's PTX; all counts of kernels. 'check' takes a sample of each.
 cuda: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m slow tests/kernels/cuda/test_compiled.py
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests/devices/test_generated_source.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests/devices/test_generated_source.py tests/kernels/cuda/test_counts.py
 
 # The examples on the pages are run by tests/test_docs.py, under 'test'; those of clusters.md, which start workers, under 'slow'.
 docs: $(VENV)/.dev

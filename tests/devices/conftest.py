@@ -11,7 +11,7 @@ from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
 from einturnip.devices.streams import VirtualStreams
-from tests.kernels.cuda.emulation import SourceExecutor
+from tests.kernels.cuda.emulation import LaunchExecutor
 
 from .fake_cuda import FakeCalls, FakedDevice
 
@@ -34,7 +34,7 @@ def put(
     kind: str,
     delays: Sequence[float],
     devices: int = 1,
-    source: SourceExecutor | None = None,
+    source: LaunchExecutor | None = None,
 ) -> list[FakeCalls]:
     """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []

@@ -21,7 +21,7 @@ from einturnip.devices.cuda.device import CudaDevice
 from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
 from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3, Launch
 from einturnip.kernels.select import compile_kernel
-from tests.kernels.cuda.emulation import SourceExecutor
+from tests.kernels.cuda.emulation import LaunchExecutor
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
 Clock = dict[int, int]
@@ -53,7 +53,7 @@ class FakeCalls:
     ``source``: what runs the generated sources; without it, the last launch of a call runs the host's kernel.
     """
 
-    def __init__(self, pace: Pace, beside: FakeCalls | None = None, source: SourceExecutor | None = None) -> None:
+    def __init__(self, pace: Pace, beside: FakeCalls | None = None, source: LaunchExecutor | None = None) -> None:
         self.source = source
         self.streams: VirtualStreams = beside.streams if beside else VirtualStreams(pace)
         self.counts: Counter[str] = beside.counts if beside else Counter()

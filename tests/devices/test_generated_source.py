@@ -1,7 +1,10 @@
-"""Whole programs on the GPU's device whose every launch runs the generated CUDA source, compiled as C++."""
+"""Whole programs on the GPU's device whose every launch runs the generated CUDA source, or its PTX, compiled as C++."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import einturnip as et
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.examples.test_examples import PROGRAMS
-from tests.kernels.cuda.emulation import SourceExecutor, why_not
+from tests.kernels.cuda.emulation import Form, LaunchExecutor, no_nvrtc, why_not
 from tests.language.harness import Sentence
 from tests.language.test_semantics import SENTENCES
 
@@ -23,68 +26,72 @@ from .test_language import DELAYS, PORTION, plans, run_example, run_sentence
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
-@pytest.fixture(scope="session")
-def source(tmp_path_factory: pytest.TempPathFactory) -> SourceExecutor:
-    """An executor that compiles each kernel once for all tests."""
-    return SourceExecutor(tmp_path_factory.mktemp("sources"))
+FORMS: tuple[Form, ...] = ("source", "checked", "ptx")
+Executors = Callable[[Form], LaunchExecutor]
 
 
 @pytest.fixture(scope="session")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> SourceExecutor:
-    """The same, with a check of every access: memory, values that were never written, races."""
-    return SourceExecutor(tmp_path_factory.mktemp("checked"), checked=True)
+def executors(tmp_path_factory: pytest.TempPathFactory) -> Executors:
+    """Executors that compile each kernel once for all tests of all processes."""
+    scratch = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        scratch = scratch.parent
+    (scratch / "kernels").mkdir(exist_ok=True)
+    return lru_cache(lambda form: _executor(scratch / "kernels", form))
 
 
-@pytest.mark.parametrize("sentence", SENTENCES[::PORTION], ids=str)
-def test_a_sentence(sentence: Sentence, source: SourceExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, "cuda", DELAYS[1], source=source)
+def _executor(scratch: Path, form: Form) -> LaunchExecutor:
+    if form == "ptx" and no_nvrtc():
+        pytest.skip(no_nvrtc())
+    return LaunchExecutor(scratch, form)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "form"),
+    [(s, "source") for s in SENTENCES[::PORTION]] + [(s, "ptx") for s in SENTENCES[PORTION // 2 :: 2 * PORTION]],
+    ids=str,
+)
+def test_a_sentence(sentence: Sentence, form: Form, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, "cuda", DELAYS[1], source=executors(form))
     run_sentence(sentence, "cuda")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sentence", SENTENCES, ids=str)
-def test_every_sentence(sentence: Sentence, source: SourceExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, "cuda", DELAYS[len(sentence.text) % len(DELAYS)], 1 + len(sentence.text) % 3, source)
+def test_every_sentence(sentence: Sentence, form: Form, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, "cuda", DELAYS[len(sentence.text) % len(DELAYS)], _devices(sentence.text, form), executors(form))
     run_sentence(sentence, "cuda")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_every_example(path: Path, source: SourceExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, "cuda", DELAYS[len(path.stem) % len(DELAYS)], 1 + len(path.stem) % 3, source)
+def test_every_example(path: Path, form: Form, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, "cuda", DELAYS[len(path.stem) % len(DELAYS)], _devices(path.stem, form), executors(form))
     run_example(path, "cuda")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sentence", SENTENCES[:: PORTION // 4], ids=str)
-def test_every_access_of_a_sentence(
-    sentence: Sentence, checked: SourceExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(monkeypatch, "cuda", DELAYS[2], source=checked)
-    run_sentence(sentence, "cuda")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PROGRAMS[::4], ids=lambda path: path.stem)
-def test_every_access_of_an_example(path: Path, checked: SourceExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, "cuda", DELAYS[2], source=checked)
-    run_example(path, "cuda")
+def _devices(name: str, form: Form) -> int:
+    """Several devices with the source; the other forms take longer."""
+    return 1 + len(name) % 3 if form == "source" else 1
 
 
 @settings(max_examples=8, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
-def test_any_program(source: SourceExecutor, data: st.DataObject) -> None:
-    _drawn(source, data)
+def test_any_program(executors: Executors, data: st.DataObject) -> None:
+    _drawn(executors("source"), data)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=200, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
-def test_many_programs(source: SourceExecutor, data: st.DataObject) -> None:
-    _drawn(source, data)
+def test_many_programs(executors: Executors, form: Form, data: st.DataObject) -> None:
+    _drawn(executors(form), data)
 
 
-def _drawn(source: SourceExecutor, data: st.DataObject) -> None:
+def _drawn(source: LaunchExecutor, data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))
     devices = data.draw(st.integers(1, 3))
     expected = evaluate(case.program, case.inputs, case.dims)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,42 +18,15 @@ from einturnip.kernels.cuda.generate import generate
 from einturnip.kernels.cuda.types import CudaKernel
 
 from . import corpus
+from .counts import registers
+from .emulation import no_nvrtc
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
 _AT_ONCE = 64  # kernels of one compilation: a header's cost is shared, and a fault names its kernels
 _SAMPLE = 120  # one kernel in _SAMPLE and one region in 6, others for each architecture; the gate compiles for one
 
 
-def _missing() -> str:
-    try:
-        nvrtc.nvrtc()
-    except nvrtc.NvrtcMissing as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
-
-
-def registers(cubin: bytes) -> dict[str, int]:
-    """Registers of a thread by kernel: attribute REGCOUNT of section ``.nv.info``, by symbol."""
-    offset, (size, count, names) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HHH", cubin, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
-
-    def text(start: int) -> str:
-        return cubin[start : cubin.index(b"\0", start)].decode()
-
-    sections = {text(headers[names][4] + h[0]): h for h in headers}
-    symbols, strings = sections[".symtab"], headers[sections[".symtab"][6]]
-    at, end = sections[".nv.info"][4], sections[".nv.info"][4] + sections[".nv.info"][5]
-    found = {}
-    while at < end:
-        form, attribute, nbytes = struct.unpack_from("<BBH", cubin, at)
-        if (form, attribute) == (4, 0x2F):
-            symbol, used = struct.unpack_from("<II", cubin, at + 4)
-            found[text(strings[4] + struct.unpack_from("<I", cubin, symbols[4] + symbol * symbols[9])[0])] = used
-        at += 4 + (nbytes if form == 4 else 0)
-    return found
+pytestmark = pytest.mark.skipif(bool(no_nvrtc()), reason=no_nvrtc())
 
 
 def compile_all(kernels: list[CudaKernel], arch: str) -> dict[str, int]:

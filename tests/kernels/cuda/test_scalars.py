@@ -17,7 +17,7 @@ from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
 from tests.reference.einsum import evaluate_einsum
 
 from .drawn import close
-from .emulation import Emulator, why_not
+from .emulation import Emulator, Form, no_nvrtc, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -79,10 +79,13 @@ def cases() -> list[Einsum]:
     return found
 
 
-def test_every_operator_and_cast(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["source", pytest.param("ptx", marks=pytest.mark.slow)])
+def test_every_operator_and_cast(form: Form, tmp_path: Path) -> None:
+    if form == "ptx" and no_nvrtc():
+        pytest.skip(no_nvrtc())
     spaces = cases()
     kernels = [generate(e, "full") for e in spaces]
-    emulator = Emulator(kernels, tmp_path)
+    emulator = Emulator(kernels, tmp_path, form)
     wrong = []
     for e, kernel in zip(spaces, kernels, strict=True):
         operands = [numbers(d) for d in e.dtypes]

@@ -141,7 +141,7 @@ def run(name: str, fault: Fault | None, scratch: Path) -> None:
             place = places[fault.at]
             source = source[: place.start()] + fault.by + source[place.end() :]
         kernel = replace(kernel, source=source)
-        emulator = Emulator([kernel], scratch, checked=True)
+        emulator = Emulator([kernel], scratch, "checked")
         for falling in (False, True):
             out = np.full(call.space.shape, 7).astype(call.space.dtype.numpy)
             emulator.call(
