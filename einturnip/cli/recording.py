@@ -28,6 +28,11 @@ def replayed(budget: dict[str, Any], replay: Path) -> dict[str, Any]:
     if budget["arena"] is not None:
         raise click.UsageError("--replay has the arena of the recording; leave out --arena")
     replayed, recorded = read(replay)
+    if budget["device"] not in ("auto", recorded["device"]):
+        raise click.UsageError(f"--device {budget['device']}: the recorded run had --device {recorded['device']}")
+    for name in ("link", "rates"):
+        if budget[name] not in (None, recorded[name]):
+            raise click.UsageError(f"--replay has the {name} of the recording; leave out --{name}")
     if budget["workers"] not in (None, recorded["workers"]):
         raise click.UsageError(f"--workers {budget['workers']}: the recorded run had {recorded['workers']}")
     return budget | recorded | {"replayed": replayed}

@@ -106,6 +106,8 @@ class Planner:
         if request.options.reproducible:
             require_room(found.taskgraph, request.machine, request.memory, resident_nbytes())
         planned = _on_device(found, request)
+        if request.options.replayed is not None:
+            request.options.replayed.require(planned.memgraph, request.memory, request.machine.workers)
         yield "device", planned
         planned = _with_actual_kernels(planned, request)
         yield "kernels", planned
@@ -142,8 +144,6 @@ class Planner:
 
         request, best = self._request, best_variant_in_memory(self._request)
         lowered = best.lowered
-        if request.options.replayed is not None:
-            request.options.replayed.require(lowered.memgraph, request.memory, request.machine.workers)
         found = best.graph, lowered.memgraph, best.prediction, lowered.budget, request.machine
         return PlannedProgram(*found, request.sources, request.targets, capacity=lowered.capacity, limit=best.limit)
 

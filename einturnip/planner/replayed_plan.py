@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.process_resources import resident_nbytes
 from einturnip.core.units import format_size
+from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.runtime.scheduler.replay import digest
 from einturnip.tiling.equivalence import EquivalenceClasses
-from einturnip.tiling.label_classes import label_classes
+from einturnip.tiling.label_classes import LabelClasses, label_classes
 from einturnip.tiling.search import Tiling, kernel_calls
 from einturnip.tiling.types import Decomposition
+
+if TYPE_CHECKING:
+    from einturnip.tiling.sites import Sites
 
 
 @dataclass(frozen=True)
@@ -78,13 +85,34 @@ def tiling_from_extents(graph: EquivalenceClasses, tiles: tuple[int, ...]) -> Ti
     return Tiling(tiles, working_set, kernel_calls(graph, tiles))
 
 
-def class_tiles(d: Decomposition) -> tuple[int, ...]:
+def classes_for(
+    graph: EinGraph, devices: int, rates: Sequence[float], ordered: bool
+) -> tuple[LabelClasses, Sites | None]:
+    """Return the label classes that a plan's tiles are stated by, and the division among several devices.
+
+    ``rates``: of the devices' kernels; () if they are equal. ``ordered``: tiles must not depend on the devices, so that
+    states are summed in one order.
+    """
+    classes = label_classes(graph)
+    if devices == 1:
+        return classes, None
+    from einturnip.tiling.site_tiles import align
+    from einturnip.tiling.sites import Sites
+
+    sites = Sites(graph, devices, rates)
+    return classes if ordered else align(classes, sites), sites
+
+
+def class_tiles(d: Decomposition, classes: LabelClasses) -> tuple[int, ...]:
     """Return the tile extents of a decomposition's label classes."""
-    classes = label_classes(d.graph)
-    tiles = [1] * len(classes.bounds)
+    tiles = [0] * len(classes.bounds)
+    scaled = [1] * len(classes.bounds)
     for i, part in enumerate(d.partitionings):
         ratios = classes.ratios.get(i) or (1,) * len(part.tiles)
         for c, tile, ratio in zip(classes.of[i], part.tiles, ratios, strict=True):
             if ratio == 1:
                 tiles[c] = max(tiles[c], tile)
-    return tuple(tiles)
+            else:
+                scaled[c] = max(scaled[c], math.ceil(tile / ratio))
+    # A class that is divided among devices may be left without a label of its full length.
+    return tuple(tile or other for tile, other in zip(tiles, scaled, strict=True))

@@ -30,13 +30,12 @@ from einturnip.planner.compare import Rival, best_plan
 from einturnip.planner.feasible import is_feasible, require_in_time, require_storable
 from einturnip.planner.lower import PlanLowering
 from einturnip.planner.predict import SEARCHED_BY, min_seconds, predict, ranking_key
-from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
+from einturnip.planner.replayed_plan import class_tiles, classes_for, tiling_from_extents
 from einturnip.planner.request import GraphRequest, PlanRequest
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.file_layout import in_chunks
-from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.price import TilingPrices
 from einturnip.tiling.search import Tiling, successive_tilings
 from einturnip.tiling.types import Decomposition
@@ -86,14 +85,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
         TooExpensive: every tiling costs more than ``max_price`` by formula, or more than the rival.
     """
     graph, machine, layouts, choose = request.graph, request.machine, request.layouts, request.choose
-    classes = label_classes(graph)
-    sites = None
-    if request.devices > 1:
-        from einturnip.tiling.site_tiles import align
-        from einturnip.tiling.sites import Sites
-
-        sites = Sites(graph, request.devices, machine.rates)
-        classes = align(classes, sites) if choose is None else classes
+    classes, sites = classes_for(graph, request.devices, machine.rates, request.ordered)
     grouped = equivalence_classes(graph, in_chunks(classes, graph, layouts) if choose is None else classes)
     lowering = PlanLowering(grouped, request, sites)
     tilings = LazyTilings(
@@ -352,7 +344,9 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
         if excess <= 0:
             break
         if found is not None:
-            graph, limit, tiles = request.of_graph(found.graph), found.limit, class_tiles(found.lowered.decomposition)
+            graph, limit = request.of_graph(found.graph), found.limit
+            classes, _ = classes_for(found.graph, graph.devices, graph.machine.rates, graph.ordered)
+            tiles = class_tiles(found.lowered.decomposition, classes)
             max_arena = found.lowered.memgraph.peak_nbytes - excess - FIT_MARGIN
             found = None  # the last reference, so that the next plan is made in its memory
         trim_heap()

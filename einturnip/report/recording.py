@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from einturnip.compiler import Options
 from einturnip.core.errors import BindError
+from einturnip.core.process_resources import usable_cores
 from einturnip.core.regular_files import read_regular
+from einturnip.cost.site_rates import MachineLink
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.region import Region
 from einturnip.planner.planner import PlannedProgram
-from einturnip.planner.replayed_plan import ReplayedChoices, class_tiles
+from einturnip.planner.replayed_plan import ReplayedChoices, class_tiles, classes_for
 from einturnip.runtime.scheduler.replay import digest
 from einturnip.runtime.scheduler.report import RunReport
 
@@ -26,18 +29,23 @@ _MAX_SHOWN = 60
 
 def write(path: Path, planned: PlannedProgram, report: RunReport, options: Options, program: str) -> None:
     """Record a run's schedule, and the options to repeat its plan."""
-    graph = planned.memgraph
+    graph, machine = planned.memgraph, planned.machine
+    classes, _ = classes_for(planned.graph, graph.devices, machine.rates, options.reproducible)
     record = {
         "recording": SCHEMA,
         "program": program,
-        "workers": planned.machine.workers,
+        "device": planned.device.kind.name if options.device == "auto" else options.device,
+        "workers": options.workers or usable_cores(),
         "reproducible": options.reproducible,
         "exact": options.exact,
+        "link": options.link,
+        "rates": options.rates,
+        "extra": options.extra,
         "limit": planned.limit,
         "arena": planned.capacity,
         "fused": any(isinstance(n, EinsumNode) and isinstance(n.einsum, Region) for n in planned.graph.nodes),
-        "compiled": planned.machine.compiled,
-        "tiles": class_tiles(planned.decomposition),
+        "compiled": machine.compiled,
+        "tiles": class_tiles(planned.decomposition, classes),
         "plan": digest(graph),
         "ops": len(graph),
         "events": list(report.events),
@@ -79,7 +87,9 @@ def read(path: Path) -> tuple[ReplayedChoices, dict[str, Any]]:
         ops=record["ops"],
         events=tuple(record["events"]),
     )
-    return choices, {name: record[name] for name in ("workers", "reproducible", "exact")}
+    options = {name: record[name] for name in ("device", "workers", "reproducible", "exact")}
+    options |= {name: tuple(record[name]) for name in ("rates", "extra")}
+    return choices, options | {"link": record["link"] and MachineLink(*record["link"])}
 
 
 def _within(low: int, high: int = (1 << 63) - 1) -> Callable[[Any], bool]:
@@ -90,13 +100,24 @@ def _each(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(is_valid, value))
 
 
+def _is_rate(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
 _FLAG = (lambda value: isinstance(value, bool)), "true or false"
 _TEXT = (lambda value: isinstance(value, str)), "a text"
 _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "program": _TEXT,
+    "device": _TEXT,
     "workers": (_within(1, MAX_WORKERS), f"a whole number from 1 to {MAX_WORKERS}"),
     "reproducible": _FLAG,
     "exact": _FLAG,
+    "link": (
+        lambda value: value is None or (_each(_is_rate)(value) and len(value) == 2),
+        "bytes per second and seconds, or null",
+    ),
+    "rates": (_each(_is_rate), "a list of positive numbers"),
+    "extra": (_each(_within(0)), "a list of numbers of bytes"),
     "limit": (lambda value: value is None or _within(0)(value), "a number of bytes or null"),
     "arena": (_within(0), "a number of bytes"),
     "fused": _FLAG,

@@ -38,6 +38,41 @@ def test_a_run_is_repeated_launch_by_launch(folder, budget):
     assert (folder / "c1.npy").read_bytes() == (folder / "c2.npy").read_bytes()
 
 
+CHAIN = """
+input A : f64[a, b], B : f64[b, c], C : f64[c, d]
+AB[i,k] = A[i,j] * B[j,k]
+R[i,l] = AB[i,k] * C[k,l]
+output R
+"""
+SUMS = CHAIN.replace("output R", "T[i] = sum[l] exp(R[i,l])\noutput R, T")
+
+
+@pytest.mark.parametrize("program", [CHAIN, SUMS])
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        (("--device", "sim:1", "--arena", "64KiB"), {}),
+        (("--device", "sim:1,2", "--arena", "64KiB"), {}),
+        (("--device", "sim:1,2", "--arena", "64KiB,48KiB", "--rates", "2,1", "--workers", "2"), {"rates": [2, 1]}),
+        (("--device", "sim:0,1,2", "--arena", "64KiB", "--link", "1GB/s,2ms"), {"link": [1e9, 2e-3]}),
+        (("--device", "sim:1,2", "--arena", "1MiB", "--reproducible"), {"reproducible": True}),
+    ],
+)
+def test_a_recording_is_replayed_on_the_same_devices(folder, capsys, program, options, recorded):
+    (folder / "s.ein").write_text(program)
+    sizes = [f"--dim={name}" for name in ("a=90", "b=70", "c=110", "d=60")]
+    arguments = ["run", "s.ein", *sizes, "--random", "-q"]
+    assert run([*arguments, *options, "-o", "R=c1.npy", "--record", "r1.json"]) == 0
+    assert run([*arguments, "-o", "R=c2.npy", "--replay", "r1.json", "--record", "r2.json"]) == 0
+    one, two = (json.loads((folder / f).read_text()) for f in ("r1.json", "r2.json"))
+    expected = {"device": options[1]} | recorded
+    assert {name: one[name] for name in expected} == expected
+    assert one == two
+    assert (folder / "c1.npy").read_bytes() == (folder / "c2.npy").read_bytes()
+    assert run([*arguments, "--device", "sim:3", "--replay", "r1.json"]) == 2
+    assert f"the recorded run had --device {options[1]}" in capsys.readouterr().err
+
+
 def test_a_recorded_run_fits_where_what_it_uses_does(folder):
     assert run(["run", "p.ein", *FILES, "--memory", "99TiB", "--record", "r.json"]) == 0
     assert run(["run", "p.ein", *FILES, "--memory", "1GiB", "--replay", "r.json"]) == 0
@@ -61,7 +96,23 @@ def test_what_cannot_be_replayed_says_why(folder, capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
-FIELDS = ("program", "workers", "reproducible", "exact", "limit", "arena", "fused", "compiled", "tiles", "plan", "ops")
+FIELDS = (
+    "program",
+    "device",
+    "link",
+    "rates",
+    "extra",
+    "workers",
+    "reproducible",
+    "exact",
+    "limit",
+    "arena",
+    "fused",
+    "compiled",
+    "tiles",
+    "plan",
+    "ops",
+)
 WRONG = (1.5, "1", [1.5], {"a": 1}, -1, [[1]], 10**30, [10**30], [True], None, True)
 
 
@@ -74,8 +125,10 @@ def test_a_recording_with_a_wrong_value_names_the_field(folder, capsys, field):
         if type(wrong) is type(right[field]) and not isinstance(wrong, int | list) or wrong == right[field]:
             continue
         if (
-            field == "limit"
+            field in ("limit", "link")
             and wrong is None
+            or field == "rates"
+            and wrong in ([1.5], [10**30])
             or field in ("reproducible", "exact", "fused", "compiled")
             and wrong is True
         ):
