@@ -25,9 +25,13 @@ from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
 from einturnip.sites.wires.dask_chunks import Index, Key, known_workers, scheduler_answers, set_worker
+from einturnip.sites.wires.dask_listener import listen
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
+
+DASK_HANDLERS = ("identity", "echo", "connection_stream", "dump_state")
+"""The handlers that Dask gives to each server."""
 
 
 @contextmanager
@@ -275,7 +279,10 @@ class WorkerConnections:
         self._comms: dict[int, Any] = {}
         self._futures: list[Any] = []
         handlers = {"einturnip_site": self._site, "einturnip_get": self._get, "einturnip_offer": self._offer}
-        self._server = Server(handlers, connection_args=client.connection_args, needs_workdir=False)
+        # The port takes no message of Dask's own, which anyone could send without the token of the run.
+        self._server = Server(
+            handlers, connection_args=client.connection_args, needs_workdir=False, blocked_handlers=DASK_HANDLERS
+        )
         self.address: str = client.sync(self._listen)
 
     def submit(self, task: Callable[[str, str, str, int], Any]) -> None:
@@ -333,8 +340,10 @@ class WorkerConnections:
         protocol, _, _ = self._client.scheduler.address.partition("://")
         host = get_ip(get_address_host(self._client.scheduler.address))
         await self._server
-        await self._server.listen(f"{protocol}://{host}:0", **self._client.security.get_listen_args("client"))
-        return str(self._server.address)
+        arguments = self._client.security.get_listen_args("client")
+        listener = await listen(protocol, host, self._server.handle_comm, **arguments)
+        self._server.listeners.append(listener)
+        return str(listener.contact_address)
 
     async def _close(self) -> None:
         try:
