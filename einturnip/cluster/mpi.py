@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.mpi_rank import JobRank, Message, serve, this_rank
+from einturnip.cluster.mpi_rank import JobRank, Message, ignored, numbered, serve, this_rank
 from einturnip.cluster.mpi_states import BlockReader, RankBlocks, RankSource
 from einturnip.cluster.transport import Blocks
 from einturnip.cluster.workers import Worker, accepted
-from einturnip.core.errors import DeviceError
+from einturnip.core.errors import DeviceError, RunError
 from einturnip.cost.site_rates import MachineLink
 from einturnip.sites.wires.messages import Event
 from einturnip.sites.wires.mpi import Control, Tag, contiguous
@@ -34,6 +34,7 @@ class RankConnections:
     ) -> None:
         self._rank, self._reader, self._tile, self._store = rank, reader, tile, store
         self.events: SimpleQueue[Event] = SimpleQueue()
+        self._run = rank.runs = rank.runs + 1
         self._settled, self._changed = set[int](), threading.Condition()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         # One thread, so that one tile at a time is in memory.
@@ -55,7 +56,7 @@ class RankConnections:
         """
         for site in [*range(1, self._rank.port.size), 0]:
             sent = threading.Event()
-            self._rank.port.send(site, Tag.PART, np.frombuffer(parts(site), np.uint8), sent.set)
+            self._rank.port.send(site, Tag.PART, numbered(self._run, parts(site)), sent.set)
             if not sent.wait(JOIN_SECONDS):
                 raise DeviceError(f"rank {site} does not answer within {JOIN_SECONDS} s. Nothing was written")
             self.events.put(("joined", site, {}))
@@ -71,9 +72,7 @@ class RankConnections:
 
     def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> Blocks:
         """See SiteConnections."""
-        return RankBlocks(
-            self._reader, f"{name}-{self._rank.runs}", {index: site_of.get(index, 0) for index in indices}
-        )
+        return RankBlocks(self._reader, f"{name}-{self._run}", {index: site_of.get(index, 0) for index in indices})
 
     def close(self) -> None:
         """Wait until no transfer uses the memory of a site, and let all sites free it.
@@ -89,6 +88,8 @@ class RankConnections:
             atexit.register(self._rank.port.abort)
             return
         self.say("close")
+        # The rank keeps its handlers until the next run, but the plan and the data can go.
+        self._rank.states, self._tile, self._store = ignored, _over, _over
 
     def _said(self, site: int, message: Message) -> None:
         state = message.pop("state")
@@ -115,14 +116,18 @@ class RankConnections:
 
     def _take(self, site: int, number: int, nbytes: int) -> None:
         data, arrived = np.empty(nbytes, np.uint8), threading.Event()
-        self._rank.port.fetch(site, Tag.STORED, data, Control.GIVE, number, arrived.set)
+        self._rank.port.fetch(site, Tag.STORED, data, self._run, Control.GIVE, number, arrived.set)
         arrived.wait()
         try:
             self._store(number, data)
         except Exception as error:
             self.events.put(("failed", site, {"kind": type(error).__name__, "text": str(error)}))
             return
-        self._rank.port.control(site, Control.TAKEN, number)
+        self._rank.port.control(site, self._run, Control.TAKEN, number)
+
+
+def _over(*_: Any) -> Any:
+    raise RunError("the run is over")
 
 
 class MpiCluster:
@@ -189,3 +194,4 @@ def ranks() -> Iterator[MpiCluster]:
         yield cluster
     finally:
         rank.end()
+        site.join(END_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import signal
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,8 @@ class JobRank:
 
     ``orders``: the coordinator's messages; ``interrupt``: called when it stops a run. At rank 0, ``states``
     receives what sites say in a run, and ``here`` has their descriptions. ``blocks``: of outputs that stay at this
-    rank, by the name of an array and a position. ``runs``: number of runs that this rank has taken part in, which is
-    that of all ranks.
+    rank, by the name of an array and a position. At rank 0, ``runs`` is the number of the last run; the others
+    receive it with their part.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class JobRank:
         self._over = False
         self.orders: SimpleQueue[Message] = SimpleQueue()
         self.interrupt: Callable[[], None] = _nothing
-        self.states: Callable[[int, Message], None] = _ignored
+        self.states: Callable[[int, Message], None] = ignored
         self.port = MpiPort()
         self.port.data |= {Tag.TEXT: self._text, Tag.PART: self._part}
 
@@ -80,16 +81,23 @@ class JobRank:
 
     def _part(self, source: int) -> Callable[[Array], None]:
         def arrived(data: Array) -> None:
-            self.runs += 1
-            self.orders.put({"do": "part", "data": data})
+            number, part = data[:8], data[8:]
+            self.port.run = int(number.view(np.int64)[0])
+            self.orders.put({"do": "part", "data": part, "run": self.port.run})
 
         return arrived
+
+
+def numbered(run: int, part: bytes) -> Array:
+    """Return the message with which a site receives its part of a run."""
+    return np.frombuffer(run.to_bytes(8, sys.byteorder) + part, np.uint8)
 
 
 def _nothing() -> None: ...
 
 
-def _ignored(source: int, message: Message) -> None: ...
+def ignored(source: int, message: Message) -> None:
+    """Ignore what a site says."""
 
 
 @cache
@@ -108,7 +116,8 @@ def serve_rank() -> bool:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     serve(rank)
-    rank.port.close(END_SECONDS)
+    if not rank.port.close(END_SECONDS):
+        rank.port.abort()
     return True
 
 
@@ -120,8 +129,7 @@ def serve(rank: JobRank) -> None:
                 more = {"threads": 1, "limit": 0, "kind": "", "is_coordinator": rank.port.rank == 0}
                 rank.say(0, {"state": "here", **describe(), **more})
             case "part":
-                made = take_part(RankEnd(rank, message))
-                rank.blocks |= {(f"{name}-{rank.runs}", *index): block for (name, index), block in made.items()}
+                _take_part(rank, message)
             case "read":
                 part = rank.blocks[tuple(message["key"])][slices(message["within"])]
                 rank.port.send(0, Tag.PIECE, contiguous(part))
@@ -129,12 +137,19 @@ def serve(rank: JobRank) -> None:
                 rank.blocks = {key: block for key, block in rank.blocks.items() if key[0] != message["array"]}
 
 
+def _take_part(rank: JobRank, message: Message) -> None:
+    run = message["run"]
+    for (name, index), block in take_part(RankEnd(rank, message)).items():
+        rank.blocks[f"{name}-{run}", *index] = block
+    message.clear()  # the part would stay in memory until the next order
+
+
 class RankEnd:
     """A rank's connections in one run; implements ``SiteEnd``."""
 
     def __init__(self, rank: JobRank, first: Message) -> None:
         self._rank, self._port, self._first = rank, rank.port, deque([first])
-        self.site = rank.port.rank
+        self.site, self._run = rank.port.rank, first["run"]
         self.stopped = threading.Event()
         self.on_stop: Callable[[], None] = _nothing
         self._inbox = SiteInbox()
@@ -176,7 +191,7 @@ class RankEnd:
 
         def ask(answer: SimpleQueue[Array | None]) -> None:
             self._tiles.append(answer)
-            self._port.control(0, Control.WANTED, number)
+            self._port.control(0, self._run, Control.WANTED, number)
 
         return self._asked(ask)
 
@@ -186,7 +201,7 @@ class RankEnd:
 
         def ask(answer: SimpleQueue[Array | None]) -> None:
             self._taken[number] = answer
-            self._port.control(0, Control.OFFER, number, nbytes)
+            self._port.control(0, self._run, Control.OFFER, number, nbytes)
 
         self._asked(ask)
 
@@ -196,7 +211,7 @@ class RankEnd:
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> MpiWire:
         """See SiteEnd."""
-        self._wire = MpiWire(self._port, part, views, post)
+        self._wire = MpiWire(self._port, self._run, part, views, post)
         return self._wire
 
     def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
@@ -212,7 +227,7 @@ class RankEnd:
 
         def ask(answer: SimpleQueue[Array | None]) -> None:
             self._fetched.add(answer)
-            self._port.fetch(site, Tag.VALUE, data, Control.GET, number, lambda: answer.put(data))
+            self._port.fetch(site, Tag.VALUE, data, self._run, Control.GET, number, lambda: answer.put(data))
 
         self._asked(ask)
         self._received[site] += nbytes
@@ -248,7 +263,8 @@ class RankEnd:
     def close(self) -> None:
         """See SiteEnd."""
         self._inbox.detach()
-        self._rank.interrupt = _nothing
+        self._rank.interrupt = self.on_stop = _nothing
+        self._wire = None  # other ranks may still read pieces here, so the port keeps this object until the next run
 
     def _asked(self, ask: Callable[[SimpleQueue[Array | None]], None]) -> Array:
         answer: SimpleQueue[Array | None] = SimpleQueue()

@@ -123,6 +123,13 @@ def test_arrays_of_rank_0_travel_by_tile_in_several_runs(tmp_path: Path) -> None
     assert done.stdout == 2 * "3 [True, True, True] True\n" + "steps True\n"
 
 
+def test_a_rank_that_frees_its_memory_late_does_not_confuse_the_next_run(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("mpi_slow_rank.py")
+    start = [str(MPIEXEC), "-n", "2", sys.executable, str(script)]
+    done = subprocess.run(start, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "right True\nleft 0 0\n")
+
+
 def test_a_wrong_command_line_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "p.ein").write_text(CHAIN)
     done = run(tmp_path, 2, "p.ein", "--retries", "2")

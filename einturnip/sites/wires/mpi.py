@@ -2,7 +2,7 @@
 
 One thread of each rank makes all calls of MPI. It waits by polling, because MPI offers no wait for either a message or
 a command, and pauses between the polls, because waiting inside MPI would take a core.
-A value is received into its place in the arena. Nothing is pickled: a message is three numbers or bytes.
+A value is received into its place in the arena. Nothing is pickled: a message is four numbers or bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BUSY_SECONDS, IDLE_SECONDS = 5e-5, 1e-3
 class Tag(IntEnum):
     """The content of a message."""
 
-    CONTROL = 1  # a Control, a number of the plan and a count of bytes
+    CONTROL = 1  # a Control, the number of a run, a number of the plan and a count of bytes
     TEXT = 2  # an encoded message between coordinator and site
     PART = 3  # the encoded part of a site
     VALUE = 4  # a value, from site to site
@@ -65,10 +65,10 @@ def contiguous(array: Array) -> Array:
 class MpiPort:
     """A rank's end of its connections to all ranks, itself included.
 
-    ``controls``: by kind, the handler of control messages, called with the sender's rank, a number and a count of
-    bytes. ``data``: by tag, a function of the sender's rank that returns the receiver of the bytes that have been
-    announced. ``values``: returns a value that another site fetches. The port's thread calls all of them, and they must
-    not wait.
+    ``controls``: by kind, the handler of control messages of the run with the number ``run``, called with the sender's
+    rank, a number and a count of bytes; those of earlier runs are dropped. ``data``: by tag, a function of the sender's
+    rank that returns the receiver of the bytes that have been announced. ``values``: returns a value that another site
+    fetches. The port's thread calls all of them, and they must not wait.
     """
 
     def __init__(self) -> None:
@@ -76,6 +76,7 @@ class MpiPort:
             raise DeviceError("the MPI library does not allow calls from threads. help: unset MPI4PY_RC_THREAD_LEVEL")
         self._comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self.run = 0
         self.controls: dict[Control, Callable[[int, int, int], None]] = {Control.GET: self._wanted}
         self.data: dict[Tag, Callable[[int], Callable[[Array], None]]] = {}
         self.values: Callable[[int], Array] = _no_value
@@ -89,16 +90,17 @@ class MpiPort:
         self._thread = threading.Thread(target=self._run, name="einturnip-mpi", daemon=True)
         self._thread.start()
 
-    def control(self, rank: int, kind: Control, number: int, nbytes: int = 0) -> None:
-        """Send a control message."""
-        content = np.array([kind, number, nbytes], np.int64).view(np.uint8)
-        self.send(rank, Tag.CONTROL, content)
+    def control(self, rank: int, run: int, kind: Control, number: int, nbytes: int = 0) -> None:
+        """Send a control message of a run."""
+        self.send(rank, Tag.CONTROL, _control(run, kind, number, nbytes))
 
     def send(self, rank: int, tag: Tag, data: Array, done: Callable[[], None] | None = None) -> None:
         """Send bytes, which must not change before ``done`` is called."""
         self._commands.put(partial(self._send, rank, tag, data, done))
 
-    def fetch(self, rank: int, tag: Tag, data: Array, kind: Control, number: int, done: Callable[[], None]) -> None:
+    def fetch(
+        self, rank: int, tag: Tag, data: Array, run: int, kind: Control, number: int, done: Callable[[], None]
+    ) -> None:
         """Request bytes from another rank and receive them into ``data``.
 
         A rank answers requests for one tag in their order, and MPI keeps the order of messages between two ranks.
@@ -107,7 +109,7 @@ class MpiPort:
         def begin() -> None:
             self._requests.append(self._comm.Irecv([data, MPI.BYTE], rank, tag))
             self._ended.append(done)
-            self._send(rank, Tag.CONTROL, np.array([kind, number, 0], np.int64).view(np.uint8), None)
+            self._send(rank, Tag.CONTROL, _control(run, kind, number, 0), None)
 
         self._commands.put(begin)
 
@@ -122,11 +124,11 @@ class MpiPort:
         return event.wait(seconds)
 
     def close(self, seconds: float) -> bool:
-        """End the thread; False if transfers have not ended in that time."""
+        """End the thread; False if transfers, or a call of MPI, have not ended in that time."""
         flushed = self.flush(seconds)
         self._closing = True
         self._thread.join(seconds)
-        return flushed
+        return flushed and not self._thread.is_alive()
 
     def abort(self) -> None:
         """End all ranks at once."""
@@ -167,8 +169,9 @@ class MpiPort:
             )
             if tag == Tag.CONTROL:
                 message.Recv([data, MPI.BYTE])
-                kind, number, nbytes = data.view(np.int64).tolist()
-                self.controls[Control(kind)](source, number, nbytes)
+                run, kind, number, nbytes = data.view(np.int64).tolist()
+                if run == self.run:
+                    self.controls[Control(kind)](source, number, nbytes)
             else:
                 self._requests.append(message.Irecv([data, MPI.BYTE]))
                 self._ended.append(partial(self.data[tag](source), data))
@@ -199,6 +202,10 @@ class MpiPort:
         self._serve()
 
 
+def _control(run: int, kind: Control, number: int, nbytes: int) -> Array:
+    return np.array([run, kind, number, nbytes], np.int64).view(np.uint8)
+
+
 def _sent(data: Array, done: Callable[[], None] | None) -> None:
     """Drop the bytes that have been sent."""
     if done is not None:
@@ -212,20 +219,20 @@ def _no_value(number: int) -> Array:
 class MpiWire(NumberedTransfers):
     """One site's end of the wire."""
 
-    def __init__(self, port: MpiPort, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> None:
+    def __init__(self, port: MpiPort, run: int, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> None:
         super().__init__(part, views, post)
-        self._port = port
+        self._port, self._run = port, run
         self._begun: dict[int, float] | None = {}  # when each fetch that is reported began; None when stopped
         self._arriving = 0
         self._changed = threading.Condition()
 
     def notify(self, transfer: int, peer: int) -> None:
         """Notify the receiver that a value can be fetched."""
-        self._port.control(peer, Control.NOTICE, self.number[transfer])
+        self._port.control(peer, self._run, Control.NOTICE, self.number[transfer])
 
     def acknowledge(self, transfer: int, peer: int) -> None:
         """Notify the sender that the value has arrived."""
-        self._port.control(peer, Control.ARRIVED, self.number[transfer])
+        self._port.control(peer, self._run, Control.ARRIVED, self.number[transfer])
 
     def fetch(self, op: int) -> None:
         """Copy a value from its site; posts the end of the op."""
@@ -252,7 +259,7 @@ class MpiWire(NumberedTransfers):
                 self.post(OpEnded(op, 0, begin, time.perf_counter(), None))
 
         flat = place.reshape(-1).view(np.uint8)
-        self._port.fetch(self.peer[op], Tag.VALUE, flat, Control.GET, self.number[op], done)
+        self._port.fetch(self.peer[op], Tag.VALUE, flat, self._run, Control.GET, self.number[op], done)
 
     def stop(self) -> None:
         """Report the transfers that are under way as failed; ``settle`` waits until they have ended."""
