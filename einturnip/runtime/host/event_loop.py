@@ -176,12 +176,11 @@ def _dispatch(
             case OpEnded(op, thread, started, finished, error):
                 running -= 1
                 trace.ended(op, lane_kind(state.lane[op]), thread, started - begin, finished - begin)
-                following = state.ended(op)
                 if error is not None and failure is None:
                     failure = located_error(error, describe(op))
                     failure.__cause__ = error
-                if failure is None:
-                    launches = following
+                if failure is None:  # else a schedule of one site would offer what the op has not written
+                    launches = state.ended(op)
         if failure is None and stop is not None and stop.is_set():
             failure, launches = Interrupted("interrupted"), []
         if tick is not None and now - shown >= TICK_SECONDS:
