@@ -333,4 +333,13 @@ CALIBRATION = Cache(
     max_nbytes=MIB,
     max_entry_nbytes=MIB,
 )
-CACHES = (KERNELS, CUBINS, PLANS, PROGRAMS, CALIBRATION)
+DEVICE_TESTS = Cache(
+    name="device-tests",
+    holds="GPUs that passed the self-test",
+    key="GPU, driver, NVRTC, version of einturnip, headers of kernels",
+    folder="device-tests",
+    max_files=64,
+    max_nbytes=MIB,
+    max_entry_nbytes=1024,
+)
+CACHES = (KERNELS, CUBINS, PLANS, PROGRAMS, CALIBRATION, DEVICE_TESTS)

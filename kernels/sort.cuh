@@ -29,8 +29,13 @@ EIN void scan_counts(unsigned* counts, i64 n) {
   for (i64 i = begin; i < n && i < begin + share; i++) total += counts[i];
   sums[threadIdx.x] = total;
   __syncthreads();
-  unsigned before = 0;
-  for (unsigned t = 0; t < threadIdx.x; t++) before += sums[t];
+  for (unsigned step = 1; step < 256; step *= 2) {
+    const unsigned more = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += more;
+    __syncthreads();
+  }
+  unsigned before = sums[threadIdx.x] - total;
   for (i64 i = begin; i < n && i < begin + share; i++) {
     const unsigned own = counts[i];
     counts[i] = before;

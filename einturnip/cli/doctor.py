@@ -33,14 +33,27 @@ if TYPE_CHECKING:
     help="Remove incomplete files of killed runs in these folders and in the caches. "
     "[the current folder and the one where runs spill]",
 )
+@click.option(
+    "--device",
+    "tested",
+    metavar="DEVICE",
+    help="Test these devices: a kernel of each kind, copies, and the order of streams. cuda, cuda:1, sim, ...",
+)
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False))
 @options.debug
-def command(spill: Path | None, calibrate_rates: bool, quick: bool, clean: bool, folders: tuple[str, ...]) -> None:
+def command(
+    spill: Path | None,
+    calibrate_rates: bool,
+    quick: bool,
+    clean: bool,
+    tested: str | None,
+    folders: tuple[str, ...],
+) -> None:
     """Show this machine, and measure its arithmetic, memory and disk (some five seconds).
 
     With --calibrate, measure every rate that predicted times depend on (a minute, on an otherwise idle machine) and
     store them in the user's cache for all later runs. With --clean, remove incomplete files of killed runs; files of
-    running processes and of other users are not touched.
+    running processes and of other users are not touched. With --device, compare kernels on that device with the CPU's.
     """
     from einturnip.storage.io.unpublished_file import default_directory
 
@@ -50,6 +63,9 @@ def command(spill: Path | None, calibrate_rates: bool, quick: bool, clean: bool,
         raise click.UsageError("give --clean or --calibrate")
     if folders and not clean:
         raise click.UsageError("folders go with --clean")
+    if tested is not None:
+        _self_test(tested)
+        return
     folder = spill or Path(default_directory())
     if clean:
         _clean(folders or (".", str(folder)))
@@ -59,6 +75,17 @@ def command(spill: Path | None, calibrate_rates: bool, quick: bool, clean: bool,
         return
     for name, line in _findings(folder):
         click.echo(f"{name:<9}{line}")
+
+
+def _self_test(word: str) -> None:
+    """Test the devices of a ``--device`` value."""
+    from einturnip.devices.kind import choose
+    from einturnip.devices.self_test import self_test
+
+    choice = choose(word)
+    for name, line in choice.kind.findings():
+        click.echo(f"{name:<9}{line}")
+    click.echo(f"{'test':<9}{choice.description}: {self_test(choice)}")
 
 
 def _calibrate(folder: Path, quick: bool) -> None:

@@ -148,6 +148,23 @@ def test_free_memory_is_that_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> N
     assert current[-1] == 5
 
 
+def test_the_caller_has_its_device_again_if_opening_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"major": 9, "minor": 0}
+    current = runtime(
+        monkeypatch, free=lambda at: None, getDeviceProperties=lambda n: properties, driverGetVersion=lambda: 13000
+    )
+    driver = types.ModuleType("cupy_backends.cuda.api.driver")
+    monkeypatch.setitem(sys.modules, driver.__name__, driver)
+
+    def missing() -> None:
+        raise ImportError("libcublas.so.13 was not found")
+
+    monkeypatch.setattr(calls_module, "load", missing)
+    with pytest.raises(ImportError):
+        CupyCalls(2)
+    assert current == [5, 2, 5]
+
+
 def test_the_caller_has_its_device_again(monkeypatch: pytest.MonkeyPatch) -> None:
     current = runtime(
         monkeypatch,

@@ -55,16 +55,20 @@ class CupyCalls:
         self._runtime: Any = import_module("cupy_backends.cuda.api.runtime")
         self._driver: Any = import_module("cupy_backends.cuda.api.driver")
         self._number, self._callers_device = number, self._runtime.getDevice()
-        self._runtime.setDevice(number)
-        self._runtime.free(0)  # makes the context
-        self._reach(others)
-        self._cublas = Cublas(load(), tf32)
-        properties = self._runtime.getDeviceProperties(number)
-        self._capability = 10 * properties["major"] + properties["minor"]
-        self._cuda = self._runtime.driverGetVersion() // 1000
         self._streams: list[int] = []
         self._events: list[int] = []
         self._modules: list[int] = []
+        try:
+            self._runtime.setDevice(number)
+            self._runtime.free(0)  # makes the context
+            self._reach(others)
+            properties = self._runtime.getDeviceProperties(number)
+            self._capability = 10 * properties["major"] + properties["minor"]
+            self._cuda = self._runtime.driverGetVersion() // 1000
+            self._cublas = Cublas(load(), tf32)
+        except BaseException:
+            self._restore_device()
+            raise
 
     def use(self) -> None:
         """Make this GPU the current device of the calling thread."""
@@ -169,5 +173,9 @@ class CupyCalls:
             while handles:
                 with suppress(RuntimeError):  # after a fault every call fails, and the fault itself was raised before
                     release(handles.pop())
+        self._restore_device()
+
+    def _restore_device(self) -> None:
+        """Make the caller's device current again."""
         with suppress(RuntimeError):
             self._runtime.setDevice(self._callers_device)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
 from typing import TYPE_CHECKING
 
+from einturnip.caches import DEVICE_TESTS, DamagedEntry
 from einturnip.core.errors import DeviceError
 from einturnip.core.units import format_size
 from einturnip.devices.cuda.probe import driver, free_nbytes, probe
 from einturnip.devices.kind import DeviceChoice, DeviceKind
-from einturnip.kernels.cuda.nvrtc import nvrtc
+from einturnip.kernels.cuda.nvrtc import headers, nvrtc
 
 if TYPE_CHECKING:
     from einturnip.devices.protocol import Device
@@ -31,6 +35,9 @@ class CudaKind(DeviceKind):
     name = "cuda"
     options = ("tf32",)
     max_devices = 16
+
+    def __init__(self) -> None:
+        self._passed: set[str] = set()  # GPUs that this process need not test
 
     def choose(self, numbers: Sequence[int], option: str, word: str) -> DeviceChoice:
         """See DeviceKind."""
@@ -82,7 +89,9 @@ class CudaKind(DeviceKind):
         return nbytes + 256 if nbytes else 0
 
     def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
-        """See DeviceKind."""
+        """See DeviceKind. A GPU that was never used passes a self-test first."""
+        for number in sorted({*chosen.numbers}):
+            self._test_once(number)
         found: list[Device] = []
         try:
             for number, name, arena in zip(chosen.numbers, chosen.names, arenas, strict=True):
@@ -95,6 +104,35 @@ class CudaKind(DeviceKind):
                 device.close()
             raise
         return found
+
+    def _test_once(self, number: int) -> None:
+        """Run the self-test, unless this GPU passed it with this driver and this version of einturnip.
+
+        Raises:
+            DeviceError: the GPU computes something wrong.
+        """
+        from einturnip.devices.self_test import self_test
+
+        found = probe()
+        gpu = next((gpu for gpu in found.gpus if gpu.number == number), None)
+        if gpu is None:
+            return
+        version = nvrtc(found.driver // 1000).version
+        parts = (gpu.name, gpu.capability, found.driver, version, metadata.version("einturnip"), *headers().values())
+        entry = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:40]
+        if entry in self._passed:
+            return
+        self._passed.add(entry)  # before the test, which opens the GPU itself
+        with suppress(OSError, DamagedEntry):
+            if DEVICE_TESTS.read(entry) is not None:
+                return
+        try:
+            said = self_test(DeviceChoice(self, number))
+        except BaseException:
+            self._passed.discard(entry)
+            raise
+        with suppress(OSError):
+            DEVICE_TESTS.write({entry: [f"{gpu.name}: {said}".encode()]})
 
 
 def open_cuda(

@@ -212,13 +212,16 @@ def kernel(
     )
 
 
-def decode(number: str, labels: Sequence[int]) -> list[str]:
+def decode(number: str, labels: Sequence[int], in_range: bool = False) -> list[str]:
     """Return statements that decode a flat number into indices, the last label fastest.
 
-    Afterwards the number is 0 if it was in range.
+    Afterwards the number is 0 if it was in range. ``in_range``: it is, so the first label needs no division.
     """
     lines = []
     for p in reversed(labels):
+        if in_range and p == labels[0]:
+            lines.append(f"const i64 l{p} = {number};")
+            continue
         count = f"g.extent[{p}]"
         lines.append(f"const i64 l{p} = {number} % {count}; {number} /= {count};")
     return lines

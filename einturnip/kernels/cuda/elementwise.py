@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.cuda import states
@@ -19,39 +20,62 @@ def local(p: int) -> str:
     return f"l{p}"
 
 
+def element_labels(einsum: Einsum, vector: int) -> list[str]:
+    """Return statements that decode the labels of a thread's outputs.
+
+    ``first`` is the index of the first of ``vector`` outputs along the last label.
+    """
+    lines = ["i64 rest = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
+    for p in reversed(range(einsum.n_out)):
+        count, name, step = f"g.extent[{p}]", local(p), ""
+        if p == einsum.n_out - 1 and vector > 1:
+            lines.append(f"const i64 across = ({count} + {vector - 1}) / {vector};")
+            count, name, step = "across", "first", f" * {vector}"
+        if p:
+            lines.append(f"const i64 {name} = rest % {count}{step}; rest /= {count};")
+        else:
+            lines += [f"if (rest >= {count}) return;", f"const i64 {name} = rest{step};"]
+    return lines if einsum.n_out else [*lines, "if (rest) return;"]
+
+
+def element_grid(entry: str, einsum: Einsum, vector: int, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
+    """Return the launch with a thread for each ``vector`` outputs."""
+    shape = list(extents[: einsum.n_out])
+    if vector > 1:
+        shape[-1] = -(-shape[-1] // vector)
+    blocks = -(-math.prod(shape) // THREADS)
+    return (LaunchGrid(entry, (blocks, 1, 1), (THREADS, 1, 1)),) if blocks else ()
+
+
 def elementwise(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
     """Return a kernel that computes an einsum without aggregation, or finalizes or combines states."""
     made = kernel_arguments(einsum, mode)
-    labels, vector = range(einsum.n_out), layout.vector
-    lines = ["i64 rest = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
-    for p in reversed(labels):
-        count = f"g.extent[{p}]"
-        if p == einsum.n_out - 1 and vector > 1:
-            lines.append(f"const i64 across = ({count} + {vector - 1}) / {vector};")
-            lines.append(f"const i64 first = rest % across * {vector}; rest /= across;")
-        else:
-            lines.append(f"const i64 l{p} = rest % {count}; rest /= {count};")
-    lines.append("if (rest) return;")
-    lines += _packs(made, einsum, layout) if vector > 1 else _point(made, einsum, None)
+    lines = element_labels(einsum, layout.vector)
 
-    def grids(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-        shape = list(extents[: einsum.n_out])
-        if vector > 1:
-            shape[-1] = -(-shape[-1] // vector)
-        blocks = -(-math.prod(shape) // THREADS)
-        return (LaunchGrid("map", (blocks, 1, 1), (THREADS, 1, 1)),) if blocks else ()
+    def point(packs: dict[int, str] | None) -> list[str]:
+        return _point(made, einsum, packs)
 
-    return kernel(made, layout, [("map", made.entry("map", indented(lines)))], grids, lambda extents: 0)
+    lines += pack_lines(made, einsum.n_out - 1, layout, point) if layout.vector > 1 else point(None)
+    entries = [("map", made.entry("map", indented(lines)))]
+    return kernel(made, layout, entries, lambda e: element_grid("map", einsum, layout.vector, e), lambda e: 0)
 
 
-def _packs(made: KernelArguments, einsum: Einsum, layout: TileLayout) -> list[str]:
-    """Return statements for several points, with vector loads and stores.
+def pack_lines(
+    made: KernelArguments,
+    last: int,
+    layout: TileLayout,
+    point: Callable[[dict[int, str] | None], list[str]],
+    condition: str = "",
+) -> list[str]:
+    """Return statements for several points along the label ``last``, with vector loads and stores.
 
     At the end of a row, points are computed one by one.
+
+    ``point``: returns the statements for one point, from the names of vectors by operand, or without vectors.
+    ``condition``: C++ for whether operands are read.
     """
-    last, vector = einsum.n_out - 1, layout.vector
+    vector, out = layout.vector, made.outs[0]
     names = {slot: f"p{slot}" for slot in sorted(layout.packed)}
-    out = made.outs[0]
 
     def first(p: int) -> str:
         return "first" if p == last else local(p)
@@ -60,16 +84,32 @@ def _packs(made: KernelArguments, einsum: Einsum, layout: TileLayout) -> list[st
         f"if (first + {vector} > g.extent[{last}]) {{",
         f"  for (i64 l{last} = first; l{last} < g.extent[{last}]; l{last}++) {{",
     ]
-    lines += ["    " + line for line in _point(made, einsum, None)]
+    lines += ["    " + line for line in point(None)]
     lines += ["  }", "} else {"]
     for slot, name in names.items():
         t = made.operands[slot]
-        lines.append(f"  const {_pack(t, vector)} {name} = load<{_pack(t, vector)}>({t.base}, {t.offset(first)});")
+        lines.append("  " + load_pack(t, vector, last, name, condition))
     lines += [f"  {_pack(out, vector)} packed;", "  #pragma unroll", f"  for (int u = 0; u < {vector}; u++) {{"]
     lines.append(f"    const i64 l{last} = first + u;")
-    lines += ["    " + line for line in _point(made, einsum, names)]
+    lines += ["    " + line for line in point(names)]
     lines += ["  }", f"  store<{_pack(out, vector)}>({out.base}, {out.offset(first)}, packed);", "}"]
     return lines
+
+
+def load_pack(tensor: TileArgument, vector: int, last: int, name: str, condition: str = "") -> str:
+    """Return statements that load a vector along the label ``last``, from ``first`` on.
+
+    ``condition``: C++; if it does not hold, the vector is zero.
+    """
+    kind = _pack(tensor, vector)
+    offset = tensor.offset(lambda p: "first" if p == last else local(p))
+    load = f"load<{kind}>({tensor.base}, {offset})"
+    return f"{kind} {name} = {{}}; if ({condition}) {name} = {load};" if condition else f"const {kind} {name} = {load};"
+
+
+def element(made: KernelArguments, packs: Mapping[int, str], slot: int) -> str:
+    """Return C++ for the element u of an operand's vector."""
+    return f"{packs[slot]}.at[u]" + (" != 0" if made.operands[slot].dtype.kind == "b" else "")
 
 
 def _pack(tensor: TileArgument, vector: int) -> str:
@@ -95,7 +135,7 @@ def _point(made: KernelArguments, einsum: Einsum, packs: dict[int, str] | None) 
             t = made.operands[slot]
             if packs is None or slot not in packs:
                 return t.load(local)
-            return f"{packs[slot]}.at[u] != 0" if t.dtype.kind == "b" else f"{packs[slot]}.at[u]"
+            return element(made, packs, slot)
 
         writer = ScalarWriter(operand, lambda p: f"h.origin[{p}] + l{p}")
         value = writer.value(einsum.join, einsum.dtype)

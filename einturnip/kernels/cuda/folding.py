@@ -7,6 +7,7 @@ and folded points. States are combined in an order that depends only on extents,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from einturnip.core.errors import InternalError
 from einturnip.ir.aggregations import Aggregation
@@ -14,7 +15,7 @@ from einturnip.ir.dtypes import I64
 from einturnip.ir.einsum import Einsum, Index, Key
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, kernel_arguments, product
-from einturnip.kernels.cuda.elementwise import local
+from einturnip.kernels.cuda.elementwise import element, local
 from einturnip.kernels.cuda.scalars import ScalarWriter
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
 from einturnip.kernels.protocol import Mode
@@ -45,7 +46,7 @@ def folds(einsum: Einsum, mode: Mode) -> tuple[KernelArguments, list[tuple[str, 
     made = kernel_arguments(einsum, mode)
     parts = [("fold", made.entry("fold", _fold(made, einsum))), ("parts", made.entry("parts", _parts(made, einsum)))]
     if einsum.keys:
-        parts.append(("explain", made.entry("explain", _explain(made, einsum))))
+        parts.append(("explain", made.entry("explain", explain(made, einsum))))
     return made, parts
 
 
@@ -186,12 +187,12 @@ def _parts(made: KernelArguments, einsum: Einsum) -> str:
     return indented([*lines, "}"])
 
 
-def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation) -> list[str]:
+def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation, name: str = "s") -> list[str]:
     """Return statements that store a tile's state: as the result, or combined with the state in memory."""
     if made.mode == "full":
-        result = states.finalized(aggregation, "s", einsum.aggregated, einsum.dtype)
+        result = states.finalized(aggregation, name, einsum.aggregated, einsum.dtype)
         return [made.outs[0].store(local, result)]
-    return states.accumulate_state(aggregation, "s", made.outs, local)
+    return states.accumulate_state(aggregation, name, made.outs, local)
 
 
 def _odometer(walked: list[int]) -> list[str]:
@@ -214,26 +215,51 @@ def _turn(walked: list[int]) -> list[str]:
     return lines
 
 
-def point(made: KernelArguments, einsum: Einsum, name: str, skip: str = "break") -> list[str]:
-    """Return statements that fold one point into the state ``name``, if its keys select it."""
+def point(
+    made: KernelArguments,
+    einsum: Einsum,
+    name: str,
+    selected: Sequence[int] = (),
+    packs: Mapping[int, str] | None = None,
+) -> list[str]:
+    """Return statements that fold one point into the state ``name``, if its keys select it.
+
+    ``selected``: labels whose keys are known to select the point. ``packs``: names of vectors by operand, whose element
+    u is the point's.
+    """
     aggregation = einsum.aggregation
     assert aggregation is not None
-    writer = ScalarWriter(lambda s: made.operands[s].load(local), lambda p: f"h.origin[{p}] + l{p}")
-    lines = ["do {"]
-    for n, key in enumerate(ordered(einsum)):
-        value = writer.value(key.value, I64)
-        lines += ["  " + line for line in writer.lines]
-        writer.lines.clear()
-        p = key.label
-        lines.append(f"  if (!inside({value}, g.bound[{p}], {place(einsum, n)}, h.status)) {skip};")
-        if p < einsum.n_out:
-            lines.append(f"  if ({value} != h.origin[{p}] + l{p}) {skip};")
-        else:
-            lines.append(f"  const i64 l{p} = {value} - h.origin[{p}];")
-            lines.append(f"  if (l{p} < 0 || l{p} >= g.extent[{p}]) {skip};")
+
+    def operand(slot: int) -> str:
+        return made.operands[slot].load(local) if not packs or slot not in packs else element(made, packs, slot)
+
+    writer = ScalarWriter(operand, lambda p: f"h.origin[{p}] + l{p}")
+    lines = ["do {", *("  " + line for line in key_lines(einsum, writer, selected))]
     value = writer.value(einsum.join, states.value_type(aggregation))
     flat = flat_index(einsum) if aggregation.indexed else "0"
     return [*lines, *["  " + line for line in writer.lines], f"  {name}.fold(f, {value}, {flat});", "} while (0);"]
+
+
+def key_lines(einsum: Einsum, writer: ScalarWriter, selected: Sequence[int] = (), declared: bool = False) -> list[str]:
+    """Return statements that evaluate the keys, and leave the loop if one does not select the point.
+
+    ``selected``: labels whose keys are left out. ``declared``: the labels' indices are declared already.
+    """
+    lines = []
+    for n, key in enumerate(ordered(einsum)):
+        p = key.label
+        if p in selected:
+            continue
+        value = writer.value(key.value, I64)
+        lines += writer.lines
+        writer.lines.clear()
+        lines.append(f"if (!inside({value}, g.bound[{p}], {place(einsum, n)}, h.status)) break;")
+        if p < einsum.n_out:
+            lines.append(f"if ({value} != h.origin[{p}] + l{p}) break;")
+        else:
+            lines.append(f"{'' if declared else 'const i64 '}l{p} = {value} - h.origin[{p}];")
+            lines.append(f"if (l{p} < 0 || l{p} >= g.extent[{p}]) break;")
+    return lines
 
 
 def flat_index(einsum: Einsum) -> str:
@@ -270,7 +296,7 @@ def place(einsum: Einsum, n: int) -> str:
     return text
 
 
-def _explain(made: KernelArguments, einsum: Einsum) -> str:
+def explain(made: KernelArguments, einsum: Einsum) -> str:
     """Return the entry in which one thread evaluates the keys again at a point with an error."""
     lines = ["i64 rest = (i64)h.status[1];"]
     for p in reversed(range(len(einsum.labels))):

@@ -8,9 +8,10 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.cuda.elementwise import elementwise
 from einturnip.kernels.cuda.folding import folding
+from einturnip.kernels.cuda.gathers import gather, is_gather, rows_are_looked_up
 from einturnip.kernels.cuda.products import semiring, sides
 from einturnip.kernels.cuda.regions import region_kernel
-from einturnip.kernels.cuda.scatters import rows_of, scatter
+from einturnip.kernels.cuda.scatters import moves_rows, rows_of, scatter
 from einturnip.kernels.cuda.types import ANY, CudaKernel, DeviceTile, TileLayout
 from einturnip.kernels.protocol import Mode
 
@@ -25,9 +26,11 @@ def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> Cu
         return region_kernel(space, mode)
     if space.aggregation is None or mode in ("finalize", "combine"):
         return elementwise(space, mode, layout)
+    if is_gather(space):
+        return gather(space, mode, layout)
     sorted_by = rows_of(space)
     if sorted_by is not None:
-        return scatter(space, mode, sorted_by)
+        return scatter(space, mode, sorted_by, layout)
     found = sides(space)
     return folding(space, mode) if found is None else semiring(space, mode, found)
 
@@ -36,19 +39,27 @@ def layout(
     space: Einsum | Region, mode: Mode, operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
 ) -> TileLayout:
     """Return the fastest layout that is valid for these strides and alignments, for any extents."""
-    if isinstance(space, Region) or space.aggregation is not None or space.n_out == 0:
+    if isinstance(space, Region) or space.n_out == 0:
         return ANY
-    last, out = space.n_out - 1, space.dtype.itemsize
+    last, out, limit = space.n_out - 1, space.dtype.itemsize, 16
+    vectors_stored = True
+    if space.aggregation is not None:
+        vectors_stored, limit = is_gather(space), 32
+        if mode not in ("full", "accumulate") or (mode != "full" and vectors_stored):
+            return ANY
+        if not (rows_are_looked_up(space) if vectors_stored else moves_rows(space)):
+            return ANY
     packed = []
     for slot, access in enumerate(space.accesses):
         only_last = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))
         if only_last and all(isinstance(p, int) for p in access):
             packed.append(slot)
-    widest = max([out, *(space.dtypes[s].itemsize for s in packed)])
-    vector = min(8, 16 // widest)
-    if vector < 2 or not _dense(outs[0], out, vector):
+    widest = max([out * vectors_stored, *(space.dtypes[s].itemsize for s in packed)])
+    vector = min(8, (limit if vectors_stored else 16) // max(1, widest))
+    if vector < 2 or (vectors_stored and not _dense(outs[0], out, vector)):
         return ANY
-    return TileLayout(vector, frozenset(s for s in packed if _dense(operands[s], space.dtypes[s].itemsize, vector)))
+    dense = frozenset(s for s in packed if _dense(operands[s], space.dtypes[s].itemsize, vector))
+    return TileLayout(vector, dense) if dense or vectors_stored else ANY
 
 
 def _dense(view: DeviceTile, itemsize: int, vector: int) -> bool:

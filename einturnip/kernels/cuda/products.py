@@ -161,9 +161,11 @@ class _Product:
         ]
         if partial:
             full = f"if (k0 % {_TERMS} == {_TERMS - DEPTH} || k0 + {DEPTH} >= K) {{"
-            joined = _square(["sums[i][j].join(q, t[i][j]);", "t[i][j].clear();"])
+            joined = _square(["sums[i][j].combine(q, t[i][j]);", "t[i][j].clear();"])
             lines += ["  " + x for x in (full, *["  " + x for x in joined], "}")]
-        lines += ["  __syncthreads();", "}", "if (read) atomicOr(&seen, read);", "__syncthreads();", "read = seen;"]
+        # The next panel is written only after the barrier that follows its offsets; `flat` is written before it.
+        lines += ["  __syncthreads();"] if self._argued else []
+        lines += ["}", "if (read) atomicOr(&seen, read);", "__syncthreads();", "read = seen;"]
         return indented([*lines, *self._results()])
 
     @property

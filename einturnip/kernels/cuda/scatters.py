@@ -15,7 +15,7 @@ from einturnip.ir.dtypes import I64
 from einturnip.ir.einsum import Einsum
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, product
-from einturnip.kernels.cuda.elementwise import local
+from einturnip.kernels.cuda.elementwise import load_pack, local
 from einturnip.kernels.cuda.folding import (
     BLOCK_LENGTH,
     THREADS,
@@ -30,7 +30,7 @@ from einturnip.kernels.cuda.folding import (
 from einturnip.kernels.cuda.folding import grids as fold_grids
 from einturnip.kernels.cuda.folding import workspace as fold_workspace
 from einturnip.kernels.cuda.scalars import ScalarWriter
-from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
+from einturnip.kernels.cuda.types import CudaKernel, LaunchGrid, TileLayout
 from einturnip.kernels.protocol import Mode
 
 _MIN_GROUPS, _MIN_ROWS = 16, 1024  # below these, the general fold is used
@@ -60,7 +60,15 @@ def rows_of(einsum: Einsum) -> ScatterLabels | None:
     return ScatterLabels(tuple(p for p in walked if p in behind), groups)
 
 
-def scatter(einsum: Einsum, mode: Mode, found: ScatterLabels) -> CudaKernel:
+def moves_rows(einsum: Einsum) -> bool:
+    """Return whether the elements of a row, along the output's last label, all go to the same group."""
+    found, last = rows_of(einsum), einsum.n_out - 1
+    if found is None or last in found.groups or last in found.rows:
+        return False
+    return all(last not in einsum.labels_of(key.value) for key in einsum.keys)
+
+
+def scatter(einsum: Einsum, mode: Mode, found: ScatterLabels, layout: TileLayout) -> CudaKernel:
     """Return the kernel: the sort's entries for many groups, and the general fold for few."""
     made, parts = folds(einsum, mode)
     for part, text in (
@@ -68,10 +76,15 @@ def scatter(einsum: Einsum, mode: Mode, found: ScatterLabels) -> CudaKernel:
         ("count", _call("count_digits({0}, counts, n, share, sorters, (int)g.param[3]);")),
         ("scan", _call("scan_counts(counts, DIGITS * sorters);")),
         ("place", _call("place_rows({0}, {1}, {2}, {3}, counts, n, share, sorters, (int)g.param[3]);")),
-        ("groups", _groups(made, einsum, found)),
+        ("starts", _starts()),
+        ("groups", _groups(made, einsum, found, layout)),
     ):
         parts.append((part, made.entry(part, text)))
-    return kernel(made, ANY, parts, lambda e: grids(einsum, found, e), lambda e: workspace(einsum, found, e), _PRELUDE)
+
+    def launches(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
+        return grids(einsum, found, extents, layout.vector)
+
+    return kernel(made, layout, parts, launches, lambda e: workspace(einsum, found, e), _PRELUDE)
 
 
 _PRELUDE = '#include "sort.cuh"\n'
@@ -89,8 +102,11 @@ def shares(rows: int) -> tuple[int, int]:
     return share, -(-rows // share)
 
 
-def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-    """Return the launches: compute the keys, run the passes of the sort, fold the groups."""
+def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...], vector: int = 1) -> tuple[LaunchGrid, ...]:
+    """Return the launches: compute the keys, run the passes of the sort, fold the groups.
+
+    ``vector``: outputs of a row that a thread folds.
+    """
     outputs = math.prod(extents[: einsum.n_out])
     if not many(found, extents) or not outputs:
         return fold_grids(einsum, extents)
@@ -103,18 +119,25 @@ def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tup
         params = rows, share, sorters, n * _BITS, n % 2
         made += [LaunchGrid("count", wide, threads, params), LaunchGrid("scan", (1, 1, 1), threads, params)]
         made.append(LaunchGrid("place", wide, threads, params))
-    down = min(32, 1 << max(0, (rows // groups).bit_length() - 3))
+    params = rows, share, sorters, groups, passes % 2
+    made.append(LaunchGrid("starts", (-(-(groups + 1) // THREADS), 1, 1), threads, params))
+    down = min(32, 1 << max(0, (rows // groups).bit_length() - 4))
     across = THREADS // down
+    if vector > 1:
+        outputs = outputs // extents[einsum.n_out - 1] * -(-extents[einsum.n_out - 1] // vector)
     made.append(LaunchGrid("groups", (-(-outputs // across), 1, 1), threads, (across, down, 0, rows, passes % 2)))
     return tuple(made)
 
 
 def workspace(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> int:
-    """Return the bytes of two copies of keys and row numbers, and of the digits' counts."""
+    """Return the bytes of the workspace.
+
+    It has two copies of keys and row numbers, then the digits' counts or, after the sort, the groups' starts.
+    """
     if not many(found, extents):
         return fold_workspace(einsum, extents)
-    rows = math.prod(extents[p] for p in found.rows)
-    return -(-(4 * 4 * rows + 4 * 16 * shares(rows)[1]) // 256) * 256
+    rows, groups = (math.prod(extents[p] for p in labels) for labels in (found.rows, found.groups))
+    return -(-(4 * 4 * rows + 4 * max(16 * shares(rows)[1], groups + 1)) // 256) * 256
 
 
 def _buffers(rows: str, parity: str) -> list[str]:
@@ -129,6 +152,13 @@ def _call(text: str) -> str:
     lines = [*_buffers("g.param[0]", "g.param[4]"), "const i64 share = g.param[1], sorters = g.param[2];"]
     lines.append("unsigned* const counts = (unsigned*)h.workspace + 4 * n;")
     return indented([*lines, text.format("source", "source + n", "target", "target + n")])
+
+
+def _starts() -> str:
+    """Return the entry that finds each group's first row in the sorted order, and the last one's end."""
+    lines = [*_buffers("g.param[0]", "g.param[4]"), "unsigned* const starts = (unsigned*)h.workspace + 4 * n;"]
+    lines.append("const i64 group = blockIdx.x * (i64)blockDim.x + threadIdx.x;")
+    return indented([*lines, "if (group <= g.param[3]) starts[group] = (unsigned)first_not_less(source, n, group);"])
 
 
 def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
@@ -154,53 +184,83 @@ def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
     return indented([*lines, "source[n + number] = (unsigned)number;"])
 
 
-def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
-    """Return statements that fold one value of a group; with blocked summation if each addition rounds."""
-    assert einsum.aggregation is not None
-    if not einsum.aggregation.rounds:
-        return point(made, einsum, "s")
-    return [
-        "{",
-        *["  " + line for line in point(made, einsum, "part")],
-        f"  if (++folded % {BLOCK_LENGTH} == 0) {{",
-        "    block.combine(f, part);",
-        "    part.clear();",
-        f"    if (folded % {BLOCK_LENGTH * BLOCK_LENGTH} == 0) {{",
-        "      s.combine(f, block);",
-        "      block.clear();",
-        "    }",
-        "  }",
-        "}",
-    ]
+def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels, layout: TileLayout) -> str:
+    """Return the entry that folds outputs from the rows of their group.
 
-
-def _rest(einsum: Einsum) -> list[str]:
-    """Return statements that combine the last, incomplete partial states."""
-    assert einsum.aggregation is not None
-    return ["block.combine(f, part);", "s.combine(f, block);"] if einsum.aggregation.rounds else []
-
-
-def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
-    """Return the entry that folds each output from the rows of its group."""
+    A thread has ``vector`` adjacent outputs of a row, u = 0, 1, ... It uses blocked summation if each addition rounds.
+    """
     aggregation = einsum.aggregation
     assert aggregation is not None
-    state, out = states.state_type(aggregation), range(einsum.n_out)
+    state, last, vector = states.state_type(aggregation), einsum.n_out - 1, layout.vector
     inner = [p for p in looped_labels(einsum) if p not in found.rows]
-    lines = [*thread_lines(state), *decode("rest", out), "const bool in_range = rest == 0;"]
-    lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (in_range) {", "  i64 group = 0;"]
+    lines = [*thread_lines(state), *_outputs(einsum, vector), "const bool in_range = rest == 0;"]
+    lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s[{vector}];", *_each(vector, ["s[u].clear();"])]
+    lines += ["if (in_range) {", "  i64 group = 0;"]
+    into = "s[u]"
     if aggregation.rounds:
-        lines += [f"  {state} part, block;", "  part.clear();", "  block.clear();", "  i64 folded = 0;"]
+        into = "part[u]"
+        lines += [f"  {state} part[{vector}], block[{vector}];", "  i64 folded = 0;"]
+        lines += ["  " + x for x in _each(vector, ["part[u].clear();", "block[u].clear();"])]
     lines += [f"  group = group * g.extent[{p}] + l{p};" for p in found.groups]
-    lines += ["  const i64 end = first_not_less(source, n, group + 1);"]
-    lines += ["  for (i64 at = first_not_less(source, n, group) + mine; at < end; at += down) {"]
-    lines += ["    i64 row = source[n + at];", *["    " + x for x in decode("row", found.rows)]]
-    lines += [f"    for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++)" for p in inner]
-    lines += ["    " + x for x in _fold_row(made, einsum)]
-    lines += [
+    lines += ["  const unsigned* const starts = (const unsigned*)h.workspace + 4 * n;"]
+    lines += ["  const i64 end = starts[group + 1];", "  for (i64 at = starts[group] + mine; at < end; at += down) {"]
+    lines += ["    i64 row = source[n + at];", *["    " + x for x in decode("row", found.rows, in_range=True)]]
+    lines += [f"    for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++) {{" for p in inner]
+    lines += ["    " + x for x in _row(made, einsum, found, layout, into)]
+    lines += ["    " + x for x in (_blocked(vector) if aggregation.rounds else [])]
+    lines += ["    " + "}" * len(inner), "  }"]
+    if aggregation.rounds:
+        rest = ["block[u].combine(f, part[u]);", "s[u].combine(f, block[u]);"]
+        lines += ["  " + x for x in _each(vector, rest)]
+    lines.append("}")
+    store = ["combine_threads(f, s[u], shared, thread, step, mine, down);"]
+    store += [f"const i64 l{last} = first + u;"] if vector > 1 else []
+    inside = f" && l{last} < g.extent[{last}]" if vector > 1 else ""
+    store += [f"if (in_range && mine == 0{inside}) {{", f"  {state} made = s[u];"]
+    store += [*["  " + x for x in store_state_code(made, einsum, aggregation, "made")], "}"]
+    return indented([*lines, *_each(vector, store)])
+
+
+def _each(vector: int, body: list[str]) -> list[str]:
+    """Return a loop over a thread's outputs."""
+    return ["#pragma unroll", f"for (int u = 0; u < {vector}; u++) {{", *["  " + x for x in body], "}"]
+
+
+def _outputs(einsum: Einsum, vector: int) -> list[str]:
+    """Return statements that decode the labels of a thread's outputs.
+
+    ``first`` is the index of the first of ``vector`` outputs along the last label.
+    """
+    if vector == 1:
+        return decode("rest", range(einsum.n_out))
+    last = einsum.n_out - 1
+    lines = [f"const i64 wide = (g.extent[{last}] + {vector - 1}) / {vector};"]
+    return [*lines, f"const i64 first = rest % wide * {vector}; rest /= wide;", *decode("rest", range(last))]
+
+
+def _row(made: KernelArguments, einsum: Einsum, found: ScatterLabels, layout: TileLayout, into: str) -> list[str]:
+    """Return statements that fold a thread's elements of a row into the states ``into``."""
+    vector, last = layout.vector, einsum.n_out - 1
+    if vector == 1:
+        return _each(1, point(made, einsum, into, found.groups))
+    at = f"const i64 l{last} = first + u;"
+    lines = [f"if (first + {vector} > g.extent[{last}]) {{", "  #pragma unroll"]
+    lines.append(f"  for (int u = 0; u < {vector}; u++) if (first + u < g.extent[{last}]) {{")
+    lines += [f"    {at}", *["    " + x for x in point(made, einsum, into, found.groups)], "  }", "} else {"]
+    for slot in sorted(layout.packed):
+        lines.append("  " + load_pack(made.operands[slot], vector, last, f"p{slot}"))
+    packs = {slot: f"p{slot}" for slot in layout.packed}
+    folded = point(made, einsum, into, found.groups, packs)
+    return [*lines, *["  " + x for x in _each(vector, [at, *folded])], "}"]
+
+
+def _blocked(vector: int) -> list[str]:
+    """Return statements that combine partial states after BLOCK_LENGTH values, and blocks likewise."""
+    return [
+        f"if (++folded % {BLOCK_LENGTH} == 0) {{",
+        *["  " + x for x in _each(vector, ["block[u].combine(f, part[u]);", "part[u].clear();"])],
+        f"  if (folded % {BLOCK_LENGTH * BLOCK_LENGTH} == 0) {{",
+        *["    " + x for x in _each(vector, ["s[u].combine(f, block[u]);", "block[u].clear();"])],
         "  }",
-        *["  " + x for x in _rest(einsum)],
         "}",
-        "combine_threads(f, s, shared, thread, step, mine, down);",
-        "if (in_range && mine == 0) {",
     ]
-    return indented([*lines, *["  " + x for x in store_state_code(made, einsum, aggregation)], "}"])

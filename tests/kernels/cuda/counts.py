@@ -129,9 +129,9 @@ def _map(name: str, dtype: DType, join: Scalar, n_operands: int) -> CountedKerne
     return CountedKernel(name, space, (_floats(dtype, *shape),) * n_operands, "element", 128 * 512)
 
 
-def _product(name: str, op: str, join: Scalar, dtype: DType = F32, unit: str = "join") -> CountedKernel:
-    """Rows by columns; the right side lies transposed."""
-    m, n, k = 128, 128, 64
+def _product(name: str, op: str, join: Scalar, dtype: DType = F32, unit: str = "join", k: int = 64) -> CountedKernel:
+    """Rows by columns."""
+    m, n = 128, 128
     space = Einsum(tuple("ijk"), (m, n, k), 2, ((0, 2), (2, 1)), (dtype, dtype), join, aggregation(op, dtype))
     return CountedKernel(name, space, (_floats(dtype, m, k), _floats(dtype, k, n)), unit, m * n * k)
 
@@ -185,11 +185,12 @@ KERNELS: tuple[Callable[[], CountedKernel], ...] = (
     lambda: _map("a + b f32", F32, _call("add", _A, _B), 2),
     lambda: _map("silu(a) * b f16", F16, _call("mul", _call("silu", _HALF[0], dtype=F16), _HALF[1], dtype=F16), 2),
     _transpose,
-    lambda: _sums("row sums f32", (128, 2048), (0, 1)),
-    lambda: _sums("column sums f32", (2048, 128), (1, 0)),
+    lambda: _sums("row sums f32", (64, 8192), (0, 1)),
+    lambda: _sums("column sums f32", (8192, 64), (1, 0)),
     lambda: _product("max-plus f32", "max", _call("add", _A, _B)),
     lambda: _product("min-plus f32", "min", _call("add", _A, _B)),
     lambda: _product("squared distances f32", "sum", _call("mul", _GAP, _GAP)),
+    lambda: _product("squared distances f32, long", "sum", _call("mul", _GAP, _GAP), k=320),
     lambda: _product("product f32, generated", "sum", _call("mul", _A, _B), unit="multiply-add"),
     lambda: _product("product f16, generated", "sum", _call("mul", *_HALF, dtype=F16), F16, "multiply-add"),
     lambda: _scatter("scatter-add f32, rows of 16", 8192, 1000, 16),

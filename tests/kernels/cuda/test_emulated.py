@@ -20,7 +20,7 @@ from tests.reference.einsum import evaluate_einsum
 
 from .. import regions
 from .drawn import SOURCES, Drawn, close, drawn, parts
-from .emulation import Emulator, view, why_not
+from .emulation import Emulator, Form, no_nvrtc, view, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -189,6 +189,55 @@ def test_products_of_any_semiring(tmp_path: Path) -> None:
             )
         emulator.call(finalize, e.bounds, [out], state, [0] * 5)
         close(out, evaluate_einsum(e, operands)[0])
+
+
+@pytest.mark.parametrize("form", ["checked", "ptx"])
+def test_rows_moved_in_vectors(form: Form, tmp_path: Path) -> None:
+    """Gathers and scatters whose threads have several elements of a row, and rows that vectors do not divide."""
+    if form == "ptx" and no_nvrtc():
+        pytest.skip(no_nvrtc())
+
+    def wide(array: np.ndarray) -> np.ndarray:
+        """The array as a part of one whose rows are a multiple of 64 bytes."""
+        step = 64 // array.itemsize
+        room = np.zeros((len(array), -(-array.shape[1] // step) * step), array.dtype)
+        room[:, : array.shape[1]] = array
+        return room[:, : array.shape[1]]
+
+    rng, cases = np.random.default_rng(2), []
+    for dtype, width in ((F32, 24), (F16, 27), (F64, 13), (I8, 20)):
+        n, groups = 1100, 40
+        keys, kept = rng.integers(0, groups, n), aggregation("sum", dtype, keyed=True)
+        sides = (dtype, I64), OperandRef(0, dtype)
+        shapes = ((n, width), (n,))
+        cases.append((Einsum(
+            tuple("udi"), (groups, width, n), 2, ((2, 1), (2,)), *sides, kept, shapes, (Key(0, OperandRef(1, I64)),)
+        ), (wide(rng.integers(-9, 9, (n, width)).astype(dtype.numpy)), keys)))  # fmt: skip
+        cases.append((Einsum(
+            tuple("sdv"), (n, width, groups), 2, ((2, 1), (0,)), *sides, aggregation("pick", dtype),
+            ((groups, width), (n,)), (Key(2, OperandRef(1, I64)),),
+        ), (wide(rng.integers(-9, 9, (groups, width)).astype(dtype.numpy)), keys)))  # fmt: skip
+    kernels = []
+    for e, operands in cases:
+        out = wide(np.zeros(e.shape, e.dtype.numpy))
+        kernels.append(generate(e, "full", layout(e, "full", [view(x) for x in operands], [view(out)])))
+    assert all(kernel.layout.vector > 1 for kernel in kernels)
+    emulator = Emulator(kernels, tmp_path, form)
+    for (e, operands), kernel in zip(cases, kernels, strict=True):
+        out = wide(np.zeros(e.shape, e.dtype.numpy))
+        emulator.call(kernel, e.bounds, [out], operands, [0, 0, 0])
+        close(out, evaluate_einsum(e, operands)[0])
+
+
+def test_long_sums_of_products(tmp_path: Path) -> None:
+    """More terms than a partial sum has."""
+    gap = ScalarCall("sub", (OperandRef(0, F32), OperandRef(1, F32)), F32)
+    square = ScalarCall("mul", (gap, gap), F32)
+    e = Einsum(tuple("ijk"), (33, 40, 600), 2, ((0, 2), (1, 2)), (F32, F32), square, aggregation("sum", F32))
+    operands = [np.full(e.operand_shape(s), x, np.float32) for s, x in enumerate((0.25, 1.5))]
+    kernel, out = generate(e, "full"), np.zeros(e.shape, np.float32)
+    Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], operands, [0, 0, 0])
+    np.testing.assert_array_equal(out, np.full(e.shape, 600 * 1.25**2, np.float32))
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "argmax", "logsumexp"])
