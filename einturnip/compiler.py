@@ -156,13 +156,14 @@ def execute(
 ) -> RunReport:
     """Run a plan; its outputs are committed when every op has ended.
 
-    ``resources``: arena, threads and spill file from an earlier run of the plan.
+    ``resources``: arena, threads and spill file of several runs of the plan, whose kernels the caller has compiled.
 
     Raises:
         RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
     """
     memgraph = planned.memgraph
-    compile_kernels(planned, options)
+    if resources is None:
+        compile_kernels(planned, options)
     host = run_resources_for(planned, options, shared=True) if resources is None else resources
     try:
         nodes = planned.graph.nodes

@@ -83,7 +83,11 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
             outputs_graph = cached.plans.staged.stages[-1].graph
             options = _limited(options, allowed, before, True, outputs_graph, targets)
             plans = cached.plans.within(options)
-            return StagedJob(plans.staged, sources, missing, targets, options, plans), cached
+            idle = cached.take_idle()
+            if idle is None:
+                return StagedJob(plans.staged, sources, missing, targets, options, plans), cached
+            idle.begin_call(sources, missing, targets, plans)
+            return idle, cached
         if cached is not None:
             return _job_of_cached_plan(cached, sources, missing, targets, options, allowed, before), cached
         with settings.reading(before):

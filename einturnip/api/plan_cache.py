@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from einturnip.api.jobs import Job
 from einturnip.api.prepared_plan import PreparedPlan
 from einturnip.api.stage_plans import StagePlans
+from einturnip.api.staged_job import StagedJob
 from einturnip.core.process_resources import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
@@ -23,7 +24,7 @@ from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.types import Source, contiguous_nbytes
-from einturnip.tuning.memory import PREPARED_OP_NBYTES
+from einturnip.tuning.memory import KEPT_STAGES_NBYTES, PREPARED_OP_NBYTES
 
 # Maximum bytes of cached plans, and the bytes of a plan besides its columns.
 MAX_NBYTES = 32 << 20
@@ -54,7 +55,7 @@ class CachedPlan:
 class CachedStages:
     """The plans of a program in stages, and its program.
 
-    ``last_use`` increases with every use.
+    ``last_use`` increases with every use. ``idle``: a job of an earlier call, with its values and prepared runs.
     """
 
     key: Hashable
@@ -62,6 +63,14 @@ class CachedStages:
     plans: StagePlans
     nbytes: int
     last_use: int = 0
+    idle: list[StagedJob] = field(default_factory=list)
+
+    def take_idle(self) -> StagedJob | None:
+        """Return the idle job, for another call; None if there is none."""
+        try:
+            return self.idle.pop()
+        except IndexError:  # another thread took it
+            return None
 
     def use(self) -> None:
         """Record a use of the plans."""
@@ -111,6 +120,15 @@ def _nbytes(planned: PlannedProgram) -> int:
     return nbytes + 1000 * len(planned.graph.nodes)
 
 
+def end_call(job: Job | StagedJob, cached: CachedPlan | CachedStages) -> None:
+    """Close a job whose call has ended; a job in stages that is small waits for the next call."""
+    if not isinstance(cached, CachedStages) or not isinstance(job, StagedJob) or cached.idle or not job.rest():
+        job.close()
+        return
+    cached.idle.append(job)
+    _evict_oldest()
+
+
 def drop(cached: CachedPlan | CachedStages) -> None:
     """Remove a plan from the cache."""
     _plans.pop(cached.key, None)
@@ -119,7 +137,7 @@ def drop(cached: CachedPlan | CachedStages) -> None:
 def _evict_oldest() -> None:
     total = 0
     for plan in sorted(_plans.values(), key=lambda plan: plan.last_use, reverse=True):
-        total += plan.nbytes
+        total += plan.nbytes + (KEPT_STAGES_NBYTES if isinstance(plan, CachedStages) and plan.idle else 0)
         if total > MAX_NBYTES:
             _plans.pop(plan.key, None)
 
@@ -129,6 +147,8 @@ def release_idle_resources() -> None:
     for cached in list(_plans.values()):
         if isinstance(cached, CachedPlan):
             cached.prepared.release_idle()
+        else:
+            cached.idle.clear()
 
 
 def forget() -> None:

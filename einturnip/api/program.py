@@ -166,9 +166,12 @@ class Program:
         try:
             if isinstance(job, Job) and isinstance(cached, CachedPlan):
                 call_cache.remember(key, cached, job, given)
-            return run_job(job, cached, progress, None)
-        finally:
+            result = run_job(job, cached, progress, None)
+        except BaseException:
             job.close()
+            raise
+        plan_cache.end_call(job, cached)
+        return result
 
     def plan(
         self,

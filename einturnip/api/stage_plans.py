@@ -22,11 +22,13 @@ from einturnip.eingraph.build.stage_types import Stage, StagedProgram
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.feasible import require_iterations_in_time
 from einturnip.planner.planner import PlannedProgram
+from einturnip.runtime.host.driver_choice import arena_nbytes
 from einturnip.runtime.scheduler.report import Prediction, joined_prediction
 from einturnip.storage.arrays import ArraySource, array_source
 from einturnip.storage.outputs.state_storage import StateStorage
 from einturnip.storage.slice import SliceSource, slice_source
 from einturnip.storage.types import Array, Source
+from einturnip.tuning.memory import KEPT_STAGES_NBYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,51 @@ class PlannedStages:
         """The plans, for jobs with other inputs of the same shapes."""
         planned = tuple((placed.plan.planned, placed.plan.options) for placed in self._stages)
         return StagePlans(self._staged, planned, self._held.places, tuple(self._copies))
+
+    def begin_call(
+        self,
+        sources: Mapping[str, Source],
+        missing: Missing,
+        targets: Mapping[str, str | Array | None],
+        plans: StagePlans,
+    ) -> None:
+        """Serve another call after ``rest``.
+
+        ``sources``: inputs of the same shapes and layouts. ``plans``: the same plans, perhaps within another memory.
+        """
+        self.targets, self.sources = targets, dict(sources)
+        self.sources |= {node.name: missing(node) for node in self._staged.inputs if node.name not in sources}
+        self._options = plans.planned[-1][1]
+        for placed, (planned, options) in zip(self._stages, plans.planned, strict=True):
+            placed.plan.begin_call(planned, options)
+        self._stages = [replace(placed, sources=self._sources_of(placed.stage)) for placed in self._stages]
+
+    def rest(self) -> bool:
+        """Close the sources, but keep values and prepared runs for another call if they are small.
+
+        Returns whether they are; otherwise closes the job.
+        """
+        is_small = self._in_memory() and self._held.nbytes() + self._held_nbytes() <= KEPT_STAGES_NBYTES
+        if not is_small or not any(placed.plan.held_nbytes for placed in self._stages):
+            self.close()
+            return False
+        close_all(self.sources.values())
+        self._stages, self.sources = [replace(placed, sources={}) for placed in self._stages], {}
+        return True
+
+    def _in_memory(self) -> bool:
+        """True if no value and no copy of an input is in a file."""
+        return not self._copies and all(place.in_memory and place.second is not False for place in self._held.places)
+
+    def _held_nbytes(self) -> int:
+        return sum(placed.plan.held_nbytes for placed in self._stages)
+
+    def release_after(self, plan: StepPlan) -> None:
+        """Free what a plan keeps for its next run, unless it is so small that every stage fits with it."""
+        held = self._held_nbytes()
+        spare = min(p.plan.planned.budget.arena - arena_nbytes(p.plan.planned.memgraph) for p in self._stages)
+        if not plan.runs_inline or held > min(KEPT_STAGES_NBYTES, spare):
+            plan.release()
 
     def read_from(self, sources: Mapping[str, Source]) -> None:
         """Let the next run read other inputs, of the same shapes and layouts; the job does not close them."""

@@ -17,6 +17,7 @@ from einturnip.api.step_plan import StepPlan, StepRun
 from einturnip.compiler import Options
 from einturnip.eingraph.build.stage_types import StagedProgram, ValueSlice
 from einturnip.eingraph.types import InputNode
+from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import (
     Progress,
     RunReport,
@@ -55,7 +56,7 @@ class StagedJob(PlannedStages):
         self._began = 0.0
         self._counts = dict[str, int]()  # the iterations of each ``while`` that has run, by its condition
         self._filled = set[str]()  # the copies in memory that this run has filled
-        self._last: list[tuple[PlannedStage, RunReport, int]] = []  # of the stages that ran last, with their runs
+        self._last: list[tuple[PlannedProgram, RunReport, int]] = []  # of the stages that ran last, with their runs
         self._runs: list[TracedRun] | None = None  # of plans, if they are kept
 
     def keep_runs(self) -> None:
@@ -101,15 +102,17 @@ class StagedJob(PlannedStages):
         began, runs, loops = time.perf_counter(), list[tuple[RunReport, int]](), list[WhileReport]()
         shown = StageProgress(progress, self.plans)
         self._last, self._filled, self._began = [], set(), began
+        for placed in self._stages:
+            placed.plan.begin_call(placed.plan.planned, placed.plan.options)
         if self._runs is not None:
             self._runs = []
         for number in range(len(self._stages)):
             is_last = number == len(self._stages) - 1
             for ran, reports in self._run(number, sinks if is_last else {}, stop, shown, loops):
                 if reports:
-                    self._last.append((ran, reports[-1][0], sum(times for _, times in reports)))
+                    self._last.append((ran.plan.planned, reports[-1][0], sum(times for _, times in reports)))
                 runs += reports
-                ran.plan.release()
+                self.release_after(ran.plan)
         return replace(joined_report(runs, time.perf_counter() - began), loops=tuple(loops))
 
     def analysis(self, report: RunReport) -> Analysis:
@@ -123,7 +126,7 @@ class StagedJob(PlannedStages):
         def analysis() -> Analysis:
             from einturnip.report.analyze import analyse, joined
 
-            return joined([(analyse(placed.plan.planned, report), n) for placed, report, n in last], report)
+            return joined([(analyse(planned, report), n) for planned, report, n in last], report)
 
         return analysis
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+import numpy as np
+
 from einturnip.compiler import Options, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES
@@ -62,6 +64,7 @@ class StepPlan:
         # Inputs that steps read in place, and those that were other arrays in another step, which are copied.
         self._zero_copy_inputs: dict[int, Array] = {}
         self._copied_inputs: set[int] = set()
+        self._begins_call = True
         self._resources: RunResources | None = None
         self._kept_nbytes = planned.memgraph.capacity + 1  # while it is unknown, nothing else fits in the budget
         self._process = os.getpid()
@@ -99,6 +102,20 @@ class StepPlan:
         """Maximum of bytes kept between runs, out of the common budget of a session's plans."""
         return self._kept_nbytes
 
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes between runs of the prepared run and of the arrays that it refers to; 0 if there is none."""
+        if self._inline_run is None:
+            return 0
+        return self._kept_nbytes + sum(map(_memory_nbytes, self._zero_copy_inputs.values()))
+
+    def begin_call(self, planned: PlannedProgram, options: Options) -> None:
+        """Announce steps of another call, whose arrays may be others.
+
+        ``planned``: the same plan, perhaps within another memory.
+        """
+        self.planned, self.options, self._begins_call = planned, options, True
+
     def release(self) -> None:
         """Free arena, threads and spill file; the next run creates them again."""
         self._inline_run, resources, self._resources = None, self._resources, None
@@ -123,7 +140,8 @@ class StepPlan:
         n_compiled = self._compile()
         changed_inputs = {n for n, array in self._zero_copy_inputs.items() if not _is_same_memory(array, inputs[n])}
         if self._inline_run is None or n_compiled != self._n_compiled or changed_inputs:
-            self._copied_inputs |= changed_inputs
+            if not self._begins_call:
+                self._copied_inputs |= changed_inputs
             if self._inline_run is not None:  # its last report may keep it, with an arena of its own
                 self._inline_run.forget_arena()
             zero_copy_sources = [
@@ -139,7 +157,7 @@ class StepPlan:
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
             self._kept_nbytes = produced_nbytes(planned.memgraph) + loaded + self._inline_run.scratch_nbytes
             self._kept_nbytes += PREPARED_OP_NBYTES * len(planned.memgraph)
-        inline_run = self._inline_run
+        inline_run, self._begins_call = self._inline_run, False
         count = 1
         with self._blas.step() if inline_run.may_call_blas else nullcontext():
             if repetition is not None and self.can_repeat([tier - FILES for tier in repetition.steps]):
@@ -177,11 +195,11 @@ class StepPlan:
         planned = self.planned
         if not planned.machine.compiled:
             return 0
-        if self._runs < self._next_check and self._inline_run is not None:
+        if self._runs < self._next_check and self._n_compiled >= 0:
             return self._n_compiled
         self._next_check = max(1, 2 * self._runs)
         if self.options.reproducible:
-            return self._n_compiled if self._inline_run is not None else compile_all(planned.taskgraph)
+            return self._n_compiled if self._n_compiled >= 0 else compile_all(planned.taskgraph)
         runs = max(self._expected_runs, self._runs // 2)
         command_lists = self._inline_run.n_recordable if self._inline_run is not None else 0
         compiled = compile_ahead(planned.taskgraph, planned.machine, runs, planned_runs=self._expected_runs)
@@ -194,6 +212,8 @@ class StepPlan:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> RunReport:
+        self._n_compiled = self._compile()
+        self._runs += 1
         if self._process != os.getpid():  # after a fork: threads stayed behind, and a spill file would be shared
             self._resources, self._process = None, os.getpid()
         if self._resources is None:
@@ -204,6 +224,13 @@ class StepPlan:
         except BaseException:
             self.release()  # an interrupt may have left ops running, which end with the threads
             raise
+
+
+def _memory_nbytes(array: Array) -> int:
+    """Bytes that a reference to an array keeps alive; more than any limit if they are not NumPy's own."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.nbytes if array.base is None else 1 << 62
 
 
 def _is_large(array: Array | None) -> bool:

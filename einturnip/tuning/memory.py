@@ -221,6 +221,8 @@ BLOCKED_COPY_NBYTES = 1 << 20
 """[bytes] Up to this size a plain copy is faster than choosing blocks. Chosen."""
 PREPARED_OP_NBYTES = 4 << 10
 """[bytes] Memory of one prepared op. Chosen."""
+KEPT_STAGES_NBYTES = 8 << 20
+"""[bytes] Values and prepared runs of a program in stages that stay for its next call, at most. Chosen."""
 SHORT_KERNEL_SECONDS = 100e-6
 """[seconds] Planned time up to which a kernel counts as short. Chosen."""
 SHORT_TRANSFER_SECONDS = 400e-6

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import mmap
 import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import einturnip as et
+from einturnip.api import step_plan
 from einturnip.core.errors import CapacityError, Interrupted, RunError
 from einturnip.core.process_resources import resident_nbytes
+from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.scheduler.report import Progress
 from tests.robustness.measuring import evict, measured
 from tests.robustness.programs import finished
@@ -194,3 +201,61 @@ def test_a_result_keeps_no_values() -> None:
     result = program(x=x)
     assert result["s"] == 2.4e9 and resident_nbytes() - before < 24 << 20
     assert result.analyze().rows
+
+
+AGAIN = """
+input A : f64[n, n]
+input x : f64[n]
+y[i] = x[i]
+for t in 0 .. 400 {
+  y[i] = 0.5 * (sum[j] A[i,j] * y[j]) + x[i]
+}
+z[i] = 2 * y[i]
+output z
+"""
+
+
+def again(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    y = x
+    for _ in range(400):
+        y = 0.5 * A @ y + x
+    return 2 * y
+
+
+def test_the_next_call_uses_prepared_runs_and_its_own_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+
+    class Counted(PreparedRun):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            made.append(1)
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(step_plan, "PreparedRun", Counted)
+    monkeypatch.setattr(step_plan.StepPlan, "_compile", lambda _: 0)  # newly compiled kernels need new runs
+    rng, program = np.random.default_rng(0), et.compile(AGAIN)
+    A, x = rng.random((128, 128)) / 128, rng.random(128)
+    first = program(A=A, x=x)["z"]
+    np.testing.assert_allclose(first, again(A, x))
+    n_made = len(made)
+    A *= 0.5
+    np.testing.assert_allclose(program(A=A, x=x)["z"], again(A, x))
+    assert len(made) == n_made > 0
+    with ThreadPoolExecutor(4) as pool:
+        others = [(rng.random((128, 128)) / 128, rng.random(128)) for _ in range(8)]
+        for (B, b), found in zip(others, pool.map(lambda o: program(A=o[0], x=o[1])["z"], others), strict=True):
+            np.testing.assert_allclose(found, again(B, b))
+    memory = mmap.mmap(-1, A.nbytes)
+    reference = weakref.ref(memory)
+    program(A=np.frombuffer(memory).reshape(A.shape), x=x)
+    del memory
+    gc.collect()
+    assert reference() is None, "memory that is not NumPy's own is not kept"
+
+
+def test_a_call_that_fails_leaves_nothing_for_the_next_one() -> None:
+    text = "input k : i64[n]\nx[i: n] = 1.0\nfor t in 0 .. 400 {\n  x[i] = 0.5 * x[k[i]]\n}\noutput x"
+    program, k = et.compile(text), np.arange(8)
+    assert program(k=k)["x"][3] == 0.5**400
+    with pytest.raises(et.RunError, match="out of range|outside"):
+        program(k=k + 1)
+    assert program(k=k)["x"][3] == 0.5**400

@@ -1,5 +1,6 @@
 """Prepared plans run by threads on the arrays of each call: nothing of a run is left for the next."""
 
+import dataclasses
 import gc
 import threading
 import weakref
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.api import plan_cache, prepared_plan
+from einturnip.memgraph.types import OpKind
+from einturnip.runtime.host.driver_choice import step_driver
 from einturnip.runtime.host.prepared_run import PreparedRun
 from einturnip.runtime.host.row_dependencies import dependencies
 from tests.runtime.interrupting import interrupts
@@ -230,3 +233,12 @@ def test_ops_wait_for_whom_they_meet_and_no_others(ops, left_out):
         before.append(set(direct).union(*(before[p] for p in direct)))
         assert {p for p in range(k) if meets(stays[p], stays[k])} <= before[k]
         assert len(direct) == len(set(direct) - set().union(*(before[p] for p in direct))), "one wait implies another"
+
+
+@pytest.mark.parametrize(("source", "driver"), [("y", "inline"), ("x", "event loop")])
+def test_threads_run_steps_only_if_ops_need_not_wait_for_each_other(source, driver):
+    program = et.compile(f"input x : f64[n]\ninput k : i64[n]\ny[i] = x[k[i]]\nz[i] = {source}[k[i]]\noutput y, z")
+    graph = program.plan(x=np.zeros(8), k=np.arange(8))._job.planned.memgraph
+    kernels = graph.kind == OpKind.KERNEL
+    assert kernels.sum() > 1
+    assert step_driver(dataclasses.replace(graph, seconds=kernels * 1.0), 2) == driver

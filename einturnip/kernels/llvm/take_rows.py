@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ _AHEAD = 8  # rows that are prefetched
 _FETCHED = 2048  # bytes of each that are prefetched
 # Minimum bytes of all rows for non-temporal stores, which need full cache lines.
 STREAMED_NBYTES = 4 << 20
+_WORDS = {4: "i32", 8: "i64"}  # rows that are one word
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,26 @@ class _Take(Routine):
         super().__init__(name, "words", "", linkage="")
         self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
         self.places = {text: self.as_pointer(self.of[text]) for text in ("table", "numbers", "out")}
-        self.either(self.whether("ne", self.of["streams"], 0), lambda: self._rows(True), lambda: self._rows(False))
+        self._of_words(list(_WORDS.items()))
         self.run_intrinsic("x86.sse.sfence")
+
+    def _of_words(self, words: Sequence[tuple[int, str]]) -> None:
+        """Gather rows of the first of these words, else of the next, else of any size."""
+        if not words:
+            streams = self.whether("ne", self.of["streams"], 0)
+            self.either(streams, lambda: self._rows(True), lambda: self._rows(False))
+            return
+        nbytes, kind = words[0]
+        is_word = self.whether("eq", self.of["row_nbytes"], nbytes)
+        self.either(is_word, lambda: self._single_words(kind), lambda: self._of_words(words[1:]))
+
+    def _single_words(self, kind: str) -> None:
+        """Gather rows of one word each; loads that do not depend on one another overlap without a prefetch."""
+
+        def one(i: IrValue) -> None:
+            self.store(self.load(self._row(i), kind), self.at(self.places["out"], self.times(i, self.of["out_step"])))
+
+        self.each(self.of["count"], 1, one)
 
     def _row(self, i: IrValue) -> IrValue:
         """Return the address of a row of the table."""

@@ -32,8 +32,8 @@ class IndexCheck:
         Raises:
             OutOfRange: with the first wrong value and its point.
         """
-        low, high = (f.reduce(value, axis=None, initial=0) for f in (np.minimum, np.maximum))
-        if low >= 0 and high < self.size and (self.size or not value.size):
+        # As unsigned, a negative number is greater than every size, so one pass finds both kinds of error.
+        if not value.size or int(np.maximum.reduce(value.view(np.uint64), axis=None)) < self.size:
             return
         wrong = np.logical_or(value < 0, value >= self.size)
         place = np.unravel_index(int(np.argmax(wrong)), value.shape)

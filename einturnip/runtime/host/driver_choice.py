@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum, contraction
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, OpKind
+from einturnip.runtime.scheduler.policies import path_lengths
 from einturnip.tuning.memory import (
     HANDOVER_SECONDS,
     INLINE_ARENA_NBYTES,
@@ -55,7 +56,9 @@ def step_driver(graph: MemGraph, workers: int) -> Driver:
         divisible &= ~_single_products(graph)
     if graph.spill_nbytes or produced_nbytes(graph) > STEP_PRODUCED_NBYTES or not arena_nbytes(graph):
         return "event loop"
-    saved = float(graph.seconds[divisible].sum()) * (1 - 1 / workers)
+    seconds = np.where(divisible, graph.seconds, 0.0)
+    # Ops that wait for each other take as long on several workers.
+    saved = float(seconds.sum()) - max(float(seconds.sum()) / workers, max(path_lengths(graph, seconds), default=0.0))
     return "inline" if saved <= HANDOVER_SECONDS * len(graph) else "event loop"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import COMPUTE, MemGraph
@@ -24,17 +25,7 @@ def critical_path(graph: MemGraph) -> Ranks:
 
     Source: Graham's list scheduling with critical-path priorities (Kohler, 1975); the tie-break is ours.
     """
-    n = len(graph)
-    length = array("d", bytes(8 * n))
-    for start in reversed(range(0, n, ROWS_AT_ONCE)):
-        ends = graph.after_ptr[start : start + ROWS_AT_ONCE + 1]
-        after, places = graph.after[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
-        seconds = graph.seconds[start : start + ROWS_AT_ONCE].tolist()
-        for k in range(len(seconds) - 1, -1, -1):
-            path = length[start + k] = length[start + k] + seconds[k]
-            for p in after[places[k] : places[k + 1]]:
-                if length[p] < path:
-                    length[p] = path
+    n, length = len(graph), path_lengths(graph, graph.seconds)
     longest = max(length, default=0.0)
     if longest == 0.0:
         return fixed_order(graph)
@@ -44,6 +35,24 @@ def critical_path(graph: MemGraph) -> Ranks:
     steps = np.floor(np.frombuffer(length) / longest * 1000.0)
     frees = bytes_read / (bytes_read.max(initial=0.0) + 1.0)
     return array("d", (-(steps + 0.999 * frees)).tobytes())
+
+
+def path_lengths(graph: MemGraph, seconds: NDArray[np.float64]) -> array[float]:
+    """Return, for each op, the seconds of the longest path from its start to the end of the run.
+
+    ``seconds``: of each op.
+    """
+    length = array("d", bytes(8 * len(graph)))
+    for start in reversed(range(0, len(graph), ROWS_AT_ONCE)):
+        ends = graph.after_ptr[start : start + ROWS_AT_ONCE + 1]
+        after, places = graph.after[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
+        own = seconds[start : start + ROWS_AT_ONCE].tolist()
+        for k in range(len(own) - 1, -1, -1):
+            path = length[start + k] = length[start + k] + own[k]
+            for p in after[places[k] : places[k + 1]]:
+                if length[p] < path:
+                    length[p] = path
+    return length
 
 
 def fixed_order(graph: MemGraph) -> Ranks:
