@@ -97,10 +97,15 @@ class _Range:
 
 
 class _Tier:
-    """The ranges of one tier, sorted, disjoint."""
+    """The ranges of one tier, disjoint.
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []
+    No access crosses from one part of ``part_nbytes`` into the next. ``starts``: by part, sorted; with hundreds of
+    arenas, inserting into one list for all would take long.
+    """
+
+    def __init__(self, part_nbytes: int) -> None:
+        self.part_nbytes = part_nbytes
+        self.starts: dict[int, list[int]] = {}
         self.ranges: dict[int, _Range] = {}
 
     def overlapping(self, start: int, stop: int) -> list[_Range]:
@@ -108,9 +113,9 @@ class _Tier:
         same = self.ranges.get(start)
         if same is not None and same.stop == stop:
             return [same]
-        found = []
-        for at in range(max(0, bisect_right(self.starts, start) - 1), len(self.starts)):
-            r = self.ranges[self.starts[at]]
+        found, starts = list[_Range](), self.starts.get(start // self.part_nbytes, [])
+        for at in range(max(0, bisect_right(starts, start) - 1), len(starts)):
+            r = self.ranges[starts[at]]
             if r.start >= stop:
                 break
             if r.stop > start:
@@ -128,10 +133,11 @@ class _Tier:
                 pieces.insert(0, r.part(r.start, new.start, new.writers[0]))
             if r.stop > new.stop:
                 pieces.append(r.part(new.stop, r.stop, new.writers[0]))
-        i = bisect_left(self.starts, old[0].start) if old else bisect_right(self.starts, new.start)
+        starts = self.starts.setdefault(new.start // self.part_nbytes, [])
+        i = bisect_left(starts, old[0].start) if old else bisect_right(starts, new.start)
         for r in old:
             del self.ranges[r.start]
-        self.starts[i : i + len(old)] = [p.start for p in pieces]
+        starts[i : i + len(old)] = [p.start for p in pieces]
         for p in pieces:
             self.ranges[p.start] = p
 
@@ -143,7 +149,8 @@ class _Sweep:
         self.graph = graph
         self.n_values = graph.taskgraph.n_values
         self.outputs = output_tier(graph.taskgraph.decomposition.graph, 0)
-        self.tiers = {COMPUTE: _Tier(), DISK: _Tier(), HOST: _Tier()}
+        sizes = {COMPUTE: graph.device_nbytes, DISK: graph.spill_nbytes, HOST: graph.host_nbytes}
+        self.tiers = {tier: _Tier(max(1, nbytes)) for tier, nbytes in sizes.items()}
         self.files: dict[tuple[int, int], _Range] = {}
         self.required = array("i")
         self.waits: list[int] = []  # dependencies of the current op

@@ -20,7 +20,7 @@ from einturnip.cost.machine import Machine
 from einturnip.devices.kind import kind_of
 from einturnip.eingraph.builder import EinsumInterner
 from einturnip.eingraph.rewrite.expand_squares import expand_squares
-from einturnip.eingraph.rewrite.passes import rewrite
+from einturnip.eingraph.rewrite.passes import recompute_small, rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import Budget, excess_nbytes
@@ -228,6 +228,12 @@ def _variants(request: PlanRequest, limit: int | None) -> Variants:
     if limit is not None and not is_feasible(unfused, machine):
         unfused = rewrite(request.graph, None)  # fewer operations, with intermediates beyond the memory
     require_in_time(unfused, machine, options)
+    if (devices := len(request.device.numbers)) > 1 and not options.reproducible:
+        recomputed = recompute_small(unfused)
+        # Each device saves a transfer, at least, for each node, and computes its share of the additional work.
+        saved = devices * machine.op_latency * (len(unfused.nodes) - len(recomputed.nodes))
+        if min_seconds(recomputed, machine) - min_seconds(unfused, machine) < saved:
+            unfused = recomputed
     if not options.exact:  # products pay from about a hundred terms on, compared with compiled joins
         products = expand_squares(unfused, EinsumInterner())
         if options.reproducible or min_seconds(products, machine) < min_seconds(unfused, machine):

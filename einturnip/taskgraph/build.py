@@ -72,7 +72,7 @@ class _Lowering:
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box, int], OperandValue] = {}
-        self.sent = None if sites is None else SentParts(columns, sites)
+        self.sent = None if sites is None else SentParts(columns, sites, decomposition)
         self.turned, self.ranges = [False] * n, read_ranges(self.graph)
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
@@ -329,7 +329,8 @@ class _Lowering:
         """Copy parts into a new value that holds box ``need``; one task copies as many small parts as fit."""
         made = self._tile_value(i, need, site)
         nbytes = self.columns.value_nbytes
-        held, limit = 0, nbytes[made] * COPIED_AT_ONCE
+        spare = 0 if self.sent is None else self.sent.copied_nbytes - nbytes[made]
+        held, limit = 0, max(nbytes[made] * COPIED_AT_ONCE, spare)
         reads: list[int] = []
         seen: list[int] = []
         key: list[int] = []

@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import take_rows
 from einturnip.core.distinct import sorted_distinct
 from einturnip.core.errors import InternalError
 from einturnip.eingraph.types import ConcatNode
@@ -56,13 +57,38 @@ def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
     moved[graph.value[graph.kind == TaskKind.MOVE]] = True
     if (several & ~moved & (graph.value_kind != ValueKind.STATE)).any():
         raise InternalError("a tile is made twice")
-    copied: dict[int, list[Box]] = {}
-    for i in np.flatnonzero(graph.kind == TaskKind.MOVE).tolist():
-        task = graph[i]
-        copied.setdefault(task.value, []).extend(graph.copied(task))
-    for value, boxes in copied.items():
-        if not tiled(boxes, graph.get_value(value).box):
-            raise InternalError(f"the moves into value {value} do not copy each of its points once")
+    _check_copies(graph)
+
+
+def _check_copies(graph: TaskGraph) -> None:
+    """Check that the moves into each value copy each of its points once.
+
+    Equal patterns of boxes are checked once.
+    """
+    moves = np.flatnonzero(graph.kind == TaskKind.MOVE)
+    moves = moves[np.argsort(graph.value[moves], kind="stable")]
+    of, reads = graph.value[moves], np.diff(graph.read_ptr)[moves]
+    ptr, at = take_rows(graph.key_ptr, moves)
+    # Boxes relative to the first point of their value.
+    value = np.repeat(of, np.diff(ptr))
+    bound = (np.arange(len(at)) - np.repeat(ptr[:-1], np.diff(ptr))) % np.maximum(1, np.diff(graph.box_ptr)[value])
+    copied = graph.key[at] - graph.box[graph.box_ptr[value] + bound // 2 * 2]
+    values = sorted_distinct(of)
+    first = np.append(np.searchsorted(of, values), len(of))
+    n_boxes = np.diff(np.append(0, np.cumsum(reads))[first])
+    known = set[tuple[int, bytes, bytes]]()
+    for v, start, stop, n in zip(
+        values.tolist(), *(ptr[x].tolist() for x in (first[:-1], first[1:])), n_boxes.tolist(), strict=True
+    ):
+        whole = graph.box[graph.box_ptr[v] : graph.box_ptr[v + 1]]
+        extents, boxes = whole[1::2] - whole[::2], copied[start:stop]
+        pattern = n, extents.tobytes(), boxes.tobytes()
+        if pattern in known:
+            continue
+        known.add(pattern)
+        rows = boxes.reshape(n, len(extents), 2).tolist()
+        if not tiled([tuple((lo, hi) for lo, hi in row) for row in rows], tuple((0, x) for x in extents.tolist())):
+            raise InternalError(f"the moves into value {v} do not copy each of its points once")
 
 
 def _check_devices(graph: TaskGraph) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from einturnip.cost.working_set import working_set_nbytes
+from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Box
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.types import UNASSIGNED, TaskKind, ValueKind
 from einturnip.tiling.pieces import points
+from einturnip.tiling.types import Decomposition
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -41,10 +44,14 @@ Slot = tuple[int, Callable[[Key], Key] | None]
 
 
 class SentParts:
-    """The parts of tiles that sites send to others, each copied once on the site that has the tile."""
+    """The parts of tiles that sites send to others, each copied once on the site that has the tile.
 
-    def __init__(self, columns: TaskColumns, sites: Sites) -> None:
+    ``copied_nbytes``: what a task that copies received parts may hold, which is no more than a kernel does.
+    """
+
+    def __init__(self, columns: TaskColumns, sites: Sites, decomposition: Decomposition) -> None:
         self._columns, self._sites = columns, sites
+        self.copied_nbytes = _largest_kernel_nbytes(decomposition)
         self._known: dict[tuple[int, Box], int] = {}
 
     def received(self, i: int, v: int, need: Box, site: int) -> int:
@@ -61,3 +68,9 @@ class SentParts:
             self._known[v, need] = made = columns.new_value(ValueKind.TILE, i, need, nbytes, owner)
             columns.transfer(TaskKind.MOVE, i, [x for bounds in need for x in bounds], made, [v], [v])
         return self._known[v, need]
+
+
+def _largest_kernel_nbytes(d: Decomposition) -> int:
+    """Return the largest number of bytes that a kernel holds at once."""
+    einsums = ((n.einsum, p) for n, p in zip(d.graph.nodes, d.partitionings, strict=True) if isinstance(n, EinsumNode))
+    return max((working_set_nbytes(e, part.tiles) for e, part in einsums), default=0)

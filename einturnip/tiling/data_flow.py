@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.distinct import sorted_distinct
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.ir.einsum import Box, Einsum, contraction
 from einturnip.ir.region import Region, Space
@@ -24,7 +26,8 @@ from einturnip.tiling.pieces import ConcatPieces, intersection, points, read_ran
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import MASK_PARTS
 
-Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+_NONE: Ints = np.empty(0, np.int64)
 
 
 @dataclass
@@ -37,6 +40,14 @@ class NodeCalls:
     reads: list[list[tuple[int, Box]]]
 
 
+@dataclass(frozen=True, slots=True)
+class CallAtoms:
+    """The atoms that calls of a node read: distinct pairs of a call and an atom, by call."""
+
+    call: Ints
+    atom: Ints
+
+
 @dataclass
 class TensorAtoms:
     """The atoms of one node's tensor, in row-major order.
@@ -45,12 +56,23 @@ class TensorAtoms:
     the atoms that each call of node ``readers[k]`` reads.
     """
 
-    ends: list[NDArray[np.int64]]
-    tile: NDArray[np.int64]
+    ends: list[Ints]
+    tile: Ints
     nbytes: NDArray[np.float64]
     state_nbytes: NDArray[np.float64]
     readers: list[int] = field(default_factory=list)
-    needs: list[Bools] = field(default_factory=list)
+    needs: list[CallAtoms] = field(default_factory=list)
+
+    @cached_property
+    def by_tile(self) -> Ints:
+        """The atoms of one tile after the other."""
+        return np.argsort(self.tile, kind="stable")
+
+    @cached_property
+    def tile_ptr(self) -> Ints:
+        """Where the atoms of each tile begin in ``by_tile``; the last entry is their number."""
+        tiles = np.arange(int(self.tile.max(initial=-1)) + 2)
+        return np.searchsorted(self.tile[self.by_tile], tiles).astype(np.int64)
 
 
 @dataclass
@@ -205,18 +227,33 @@ def _tensor(d: Decomposition, i: int, calls: dict[int, NodeCalls], users: Sequen
     if isinstance(node, EinsumNode) and not isinstance(node.einsum, Region):
         state = sum(dtype.itemsize for dtype in node.einsum.state_dtypes) or each
     made = TensorAtoms(ends_of, number.reshape(-1), elements.reshape(-1) * each, elements.reshape(-1) * state)
+    inside = _AtomsOfBoxes(ends_of)
     for j, found in boxes.items():
-        needs = np.zeros((len(found), elements.size), bool)
-        for row, some in zip(needs, found, strict=True):
-            for box in some:
-                inside = np.ones(shape, bool)
-                for axis, ((lo, hi), s) in enumerate(zip(box, starts, strict=True)):
-                    line = tuple(-1 if a == axis else 1 for a in range(len(shape)))
-                    inside = inside & ((s >= lo) & (s < hi)).reshape(line)
-                row |= inside.reshape(-1)
+        atoms = [inside[some] for some in map(tuple, found)]
         made.readers.append(j)
-        made.needs.append(needs)
+        call = np.repeat(np.arange(len(atoms)), [len(x) for x in atoms])
+        made.needs.append(CallAtoms(call, np.concatenate([_NONE, *atoms])))
     return made
+
+
+class _AtomsOfBoxes(dict[tuple[Box, ...], Ints]):
+    """The atoms in some boxes of a tensor, which end where atoms do."""
+
+    def __init__(self, ends: Sequence[Ints]) -> None:
+        super().__init__()
+        self.ends = ends
+
+    def __missing__(self, boxes: tuple[Box, ...]) -> Ints:
+        found = [self._atoms(box) for box in boxes]
+        self[boxes] = found[0] if len(found) == 1 else sorted_distinct(np.concatenate([_NONE, *found]))
+        return self[boxes]
+
+    def _atoms(self, box: Box) -> Ints:
+        atoms = np.zeros(1, np.int64)
+        for (lo, hi), ends in zip(box, self.ends, strict=True):
+            first, last = np.searchsorted(ends, (lo, hi))
+            atoms = (atoms[:, None] * (len(ends) - 1) + np.arange(first, last)).reshape(-1)
+        return atoms
 
 
 def levels(graph: EinGraph) -> list[int]:

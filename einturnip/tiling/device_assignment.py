@@ -23,7 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.tiling.data_flow import Bools, DataFlow, TensorAtoms, data_flow, levels
+from einturnip.core.csr import take_rows
+from einturnip.core.distinct import sorted_distinct
+from einturnip.tiling.data_flow import DataFlow, TensorAtoms, data_flow, levels
 from einturnip.tiling.matching import matching
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import ASSIGNMENT_PASSES
@@ -32,6 +34,57 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 FORBIDDEN = 1e30
+
+
+@dataclass(frozen=True)
+class AtomDevices:
+    """Some devices of each atom, such as its readers; most atoms have few of many devices.
+
+    Shapes:
+        ptr: (atoms + 1,). device: (ptr[-1],), the devices of one atom after the other, ascending.
+    """
+
+    ptr: Ints
+    device: Ints
+    devices: int
+
+    @classmethod
+    def of(cls, atom: Ints, device: Ints, atoms: int, devices: int) -> AtomDevices:
+        """Return the devices of pairs of an atom and a device, in any order."""
+        found, device = np.divmod(sorted_distinct(atom * devices + device), devices)
+        return cls(np.searchsorted(found, np.arange(atoms + 1)), device, devices)
+
+    @property
+    def atom(self) -> Ints:
+        """The atom of each device."""
+        return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+
+    def __or__(self, other: AtomDevices) -> AtomDevices:
+        """Return the devices of both."""
+        atoms, devices = np.concatenate([self.atom, other.atom]), np.concatenate([self.device, other.device])
+        return AtomDevices.of(atoms, devices, len(self.ptr) - 1, self.devices)
+
+    def isin(self, other: AtomDevices) -> NDArray[np.bool_]:
+        """Return for each device of each atom whether ``other`` has it."""
+        mine, theirs = (some.atom * self.devices + some.device for some in (self, other))
+        return np.isin(mine, theirs)
+
+    def total(self, nbytes: Floats) -> float:
+        """Return the bytes of all devices' atoms."""
+        return float(nbytes @ np.diff(self.ptr))
+
+    def lacking_nbytes(self, call: Ints, atom: Ints, nbytes: Floats, calls: int) -> Floats:
+        """Return by call and device the bytes of atoms that the call needs and the device lacks.
+
+        Shapes:
+            call, atom: of each need. nbytes: of each atom. result: (calls, devices).
+        """
+        ptr, at = take_rows(self.ptr, atom)
+        each = np.repeat(np.arange(len(atom)), np.diff(ptr))
+        place = call[each] * self.devices + self.device[at]
+        present = np.bincount(place, nbytes[atom[each]], calls * self.devices).astype(np.float64)
+        needed = np.bincount(call, nbytes[atom], calls).astype(np.float64)  # of no atoms the numbers are integers
+        return needed[:, None] - present.reshape(calls, self.devices)
 
 
 @dataclass(frozen=True)
@@ -99,6 +152,9 @@ class _Assigner:
         self.share: dict[int, Ints] = {}  # of each call of a node
         self.found = DeviceAssignment(self.flow, devices, {}, {})
         self._costs: dict[int, float] = {}  # of tensors whose makers and readers have not changed since
+        self._steps = 0  # attempts to reassign a group
+        self._changed: dict[int, int] = {}  # by node, the last step that reassigned some of its calls
+        self._tried: dict[int, tuple[int, Floats]] = {}  # by group, its last step, and the loads after it
         for i, calls in self.flow.calls.items():
             self.found.of[i] = np.full(len(calls.keys), -1, np.int64)
             self.share[i] = self.found.of[i].copy()
@@ -109,7 +165,7 @@ class _Assigner:
         for i, members in groups:
             self._place(i, members)
         for _ in range(0 if self.by_node else ASSIGNMENT_PASSES):
-            if not sum([self._reassign(i, members) for i, members in groups]):
+            if not sum([self._reassign_again(k, i, members) for k, (i, members) in enumerate(groups)]):
                 break
         for i in self.flow.tensors:
             self.found.owner[i] = owners(self.found, i)
@@ -143,13 +199,19 @@ class _Assigner:
         """Return the bytes that each call would fetch on each device."""
         costs = np.zeros((len(members), self.devices))
         for u in self.flow.reads[i]:
-            tensor = self.flow.tensors[u]
             there = _makers(self.found, u) | readers_of_atoms(self.found, u)
-            costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
+            costs += self._lacking_nbytes(self.flow.tensors[u], i, members, there)
         for tensor in self.flow.shared_by_node[i]:
-            there = reading(self.found, tensor)
-            costs += _lacking_nbytes(tensor.needs[tensor.readers.index(i)][members], there, tensor.nbytes)
+            costs += self._lacking_nbytes(tensor, i, members, reading(self.found, tensor))
         return costs
+
+    def _lacking_nbytes(self, tensor: TensorAtoms, i: int, members: Ints, there: AtomDevices) -> Floats:
+        """Return by call and device the bytes that a call reads of a tensor and a device lacks."""
+        needs = tensor.needs[tensor.readers.index(i)]
+        row = np.full(len(self.found.of[i]), -1, np.int64)
+        row[members] = np.arange(len(members))
+        mine = row[needs.call] >= 0
+        return there.lacking_nbytes(row[needs.call[mine]], needs.atom[mine], tensor.nbytes, len(members))
 
     def _cost_of(self, i: int) -> float:
         """Return the bytes that move for node ``i``: those it reads and makes, and those shared in inputs."""
@@ -158,7 +220,22 @@ class _Assigner:
             if u not in self._costs:
                 self._costs[u] = _cost(self.found, u)
             moved += self._costs[u]
-        return moved + sum(float(t.nbytes @ reading(self.found, t).sum(1)) for t in self.flow.shared_by_node[i])
+        return moved + sum(reading(self.found, t).total(t.nbytes) for t in self.flow.shared_by_node[i])
+
+    def _reassign_again(self, k: int, i: int, members: Ints) -> bool:
+        """Reassign group ``k``, unless that would repeat its last attempt; return whether it did."""
+        step, loads = self._tried.get(k, (-1, self.load))
+        near = {i, *self.flow.tensors[i].readers, *self.flow.reads[i]}
+        for tensor in (*map(self.flow.tensors.__getitem__, self.flow.reads[i]), *self.flow.shared_by_node[i]):
+            near.update(tensor.readers)
+        if max(self._changed.get(j, 0) for j in near) <= step and np.array_equal(loads, self.load):
+            return False
+        self._steps += 1
+        better = self._reassign(i, members)
+        if better:
+            self._changed[i] = self._steps
+        self._tried[k] = self._steps - better, self.load.copy()
+        return better
 
     def _reassign(self, i: int, members: Ints) -> bool:
         """Reassign a group if that moves fewer bytes; return whether it did."""
@@ -173,10 +250,10 @@ class _Assigner:
         costs = self._fetch_costs(i, members)
         tensor = self.flow.tensors[i]
         if tensor.readers:
-            mine = tensor.tile[None, :] == self.flow.calls[i].tile[members][:, None]
-            costs += (mine * tensor.nbytes) @ (
-                (n := readers_of_atoms(self.found, i)).sum(1)[:, None] - n.astype(np.float64)
-            )
+            ptr, at = take_rows(tensor.tile_ptr, self.flow.calls[i].tile[members])
+            call = np.repeat(np.arange(len(members)), np.diff(ptr))
+            readers = readers_of_atoms(self.found, i)
+            costs += readers.lacking_nbytes(call, tensor.by_tile[at], tensor.nbytes, len(members))
         costs, known = costs[:, self.device], self._costs
         if (
             costs[np.arange(len(members)), before].sum() > costs.min(1).sum()
@@ -195,81 +272,54 @@ class _Assigner:
         return False
 
 
-def _lacking_nbytes(needs: Bools, there: Bools, nbytes: Floats) -> Floats:
-    """Return for each call and device the bytes of atoms that the call needs and the device lacks.
-
-    Both matrices are mostly false with many devices, so only pairs of a call and a device that has one of its atoms are
-    visited.
-
-    Shapes:
-        needs: (calls, atoms). there: (atoms, devices). nbytes: of each atom. result: (calls, devices).
-    """
-    call, atom = np.nonzero(needs)
-    holder, device = np.nonzero(there)
-    first, last = (np.searchsorted(holder, atom, side=side) for side in ("left", "right"))
-    count = last - first
-    pair = np.repeat(np.arange(len(atom)), count)
-    place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count) + first[pair]
-    present = np.zeros(needs.shape[0] * there.shape[1])
-    np.add.at(present, call[pair] * there.shape[1] + device[place], nbytes[atom[pair]])
-    found: Floats = (needs @ nbytes)[:, None] - present.reshape(needs.shape[0], there.shape[1])
-    return found
-
-
-def _makers(found: DeviceAssignment, i: int) -> Bools:
+def _makers(found: DeviceAssignment, i: int) -> AtomDevices:
     """Return the devices that make a part of each atom."""
-    tensor, calls = found.flow.tensors[i], found.flow.calls[i]
-    makes = np.zeros((int(calls.tile.max(initial=0)) + 1, found.devices), bool)
-    placed = found.of[i] >= 0
-    makes[calls.tile[placed], found.of[i][placed]] = True
-    rows: Bools = makes[tensor.tile]
-    return rows
+    tensor, calls, of = found.flow.tensors[i], found.flow.calls[i], found.of[i]
+    placed = of >= 0
+    tiles = len(tensor.tile_ptr) - 1
+    makes = AtomDevices.of(calls.tile[placed], of[placed], tiles, found.devices)
+    ptr, at = take_rows(makes.ptr, tensor.tile)
+    return AtomDevices(ptr, makes.device[at], found.devices)
 
 
-def readers_of_atoms(found: DeviceAssignment, i: int) -> Bools:
+def readers_of_atoms(found: DeviceAssignment, i: int) -> AtomDevices:
     """Return the devices that read each atom of a computed tensor."""
     return reading(found, found.flow.tensors[i])
 
 
-def reading(found: DeviceAssignment, tensor: TensorAtoms) -> Bools:
+def reading(found: DeviceAssignment, tensor: TensorAtoms) -> AtomDevices:
     """Return the devices that read each atom."""
-    reads = np.zeros((len(tensor.tile), found.devices), bool)
+    atoms, devices = [], []
     for j, needs in zip(tensor.readers, tensor.needs, strict=True):
-        device = found.of[j]
-        order = np.argsort(device, kind="stable")[np.count_nonzero(device < 0) :]
-        if len(order):
-            devices, first = np.unique(device[order], return_index=True)
-            one_each = len(devices) == len(order)
-            some = needs[order] if one_each else np.logical_or.reduceat(needs[order], first, axis=0)
-            reads[:, devices] |= some.T
-    return reads
+        device = found.of[j][needs.call]
+        atoms.append(needs.atom[device >= 0])
+        devices.append(device[device >= 0])
+    nothing = np.empty(0, np.int64)
+    return AtomDevices.of(
+        np.concatenate([nothing, *atoms]), np.concatenate([nothing, *devices]), len(tensor.tile), found.devices
+    )
 
 
 def owners(found: DeviceAssignment, i: int) -> Ints:
     """Return the owner of each complete atom: its maker, or the one of several that saves the most bytes."""
-    tensor = found.flow.tensors[i]
-    holders = _makers(found, i)
-    several = holders.sum(1) > 1
-    gain = (
-        holders * tensor.state_nbytes[:, None]
-        + (readers_of_atoms(found, i) * tensor.nbytes[:, None]) * several[:, None]
-    )
-    gain[holders] += 0.5
-    best: Ints = gain.argmax(1)
+    tensor, holders = found.flow.tensors[i], _makers(found, i)
+    atom = holders.atom
+    several = np.diff(holders.ptr)[atom] > 1
+    gain = tensor.state_nbytes[atom] + tensor.nbytes[atom] * (several & holders.isin(readers_of_atoms(found, i)))
+    best = np.zeros(len(tensor.tile), np.int64)
+    order = np.lexsort((-holders.device, gain, atom))  # of equal gains the first device
+    best[atom[order]] = holders.device[order]
     return best
 
 
-def transfers(found: DeviceAssignment, i: int, owner: Ints) -> tuple[Bools, Bools]:
-    """Return by device the atoms whose parts it sends to their owner, and those that owners send to it."""
-    away = np.arange(found.devices)[None, :] != owner[:, None]
-    return _makers(found, i) & away, readers_of_atoms(found, i) & away
-
-
 def _cost(found: DeviceAssignment, i: int) -> float:
-    """Return the bytes of one tensor that pass between devices."""
-    tensor: TensorAtoms = found.flow.tensors[i]
-    parts, wholes = transfers(found, i, found.owner[i] if i in found.owner else owners(found, i))
-    return float(tensor.state_nbytes @ parts.sum(1) + tensor.nbytes @ wholes.sum(1))
+    """Return the bytes of one tensor that pass between devices: states to owners, atoms to readers."""
+    tensor = found.flow.tensors[i]
+    owner = found.owner[i] if i in found.owner else owners(found, i)
+    moved = 0.0
+    for some, nbytes in ((_makers(found, i), tensor.state_nbytes), (readers_of_atoms(found, i), tensor.nbytes)):
+        moved += float(nbytes[some.atom] @ (some.device != owner[some.atom]))
+    return moved
 
 
 def assigned(costs: Floats, work: Floats, load: Floats) -> Ints:

@@ -53,10 +53,12 @@ def _augment(a: Floats, u: Floats, v: Floats, column_of: Ints, row_of: Ints, fre
         row_distance[rows] = nearest
         reduced = a[rows] - v
         reduced -= (u[rows] - nearest)[:, None]
-        best = reduced.argmin(0)
-        found = reduced[best, np.arange(m)]
-        closer = ~visited & (found < distance)
-        distance[closer], via[closer] = found[closer], rows[best[closer]]
+        found = reduced.min(0)
+        closer = np.flatnonzero(~visited & (found < distance))
+        # Of rows at the same distance, columns try first one row each, so that many paths have no row in common.
+        turned = (np.arange(len(rows))[:, None] + closer * len(rows) // m) % len(rows)
+        first = np.take_along_axis(reduced[:, closer] == found[closer], turned, 0).argmax(0)
+        distance[closer], via[closer] = found[closer], rows[turned[first, np.arange(len(closer))]]
         left = np.where(visited, np.inf, distance)
         nearest = float(left.min())
         reached = np.flatnonzero(left <= nearest)

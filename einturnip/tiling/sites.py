@@ -24,9 +24,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import take_rows
 from einturnip.eingraph.types import EinGraph
 from einturnip.ir.einsum import Box
-from einturnip.tiling.device_assignment import DeviceAssignment, assign_calls, readers_of_atoms
+from einturnip.tiling.device_assignment import AtomDevices, DeviceAssignment, assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
@@ -53,7 +54,7 @@ class Sites:
         self.decomposition = assignment.flow.decomposition
         self.calls = self.decomposition.partitionings
         self._site: dict[int, Ints] = {}
-        self._readers: dict[int, tuple[list[Ints], NDArray[np.bool_]]] = {}
+        self._readers: dict[int, tuple[list[Ints], AtomDevices]] = {}
         self._reading_most: dict[tuple[int, Box], frozenset[int]] = {}
         for i, calls in assignment.flow.calls.items():
             site = np.zeros(math.prod(max(1, n) for n in self.calls[i].counts), np.int64)
@@ -93,15 +94,14 @@ class Sites:
 
     def _sites_reading_most(self, node: int, box: Box) -> frozenset[int]:
         points, readers = self._readers[node]
-        if not len(readers):
-            return frozenset()
         shape, inside, elements = tuple(len(ends) - 1 for ends in points), [], np.ones(())
         for (lo, hi), ends in zip(box, points, strict=True):
             first, last = np.searchsorted(ends, lo, side="right") - 1, np.searchsorted(ends, hi, side="left")
             inside.append(np.arange(first, last))
             elements = np.multiply.outer(elements, np.diff(np.clip(ends[first : last + 1], lo, hi)))
         rows = np.ravel_multi_index(np.ix_(*inside), shape) if inside else np.zeros((), np.int64)
-        read = elements.reshape(-1) @ readers[rows.reshape(-1)]
+        ptr, at = take_rows(readers.ptr, rows.reshape(-1))
+        read = np.bincount(readers.device[at], np.repeat(elements.reshape(-1), np.diff(ptr)), self.count)
         return frozenset(np.flatnonzero(read >= MOSTLY_READ * elements.sum()).tolist())
 
     def of_node(self, node: int) -> tuple[int, ...]:
@@ -118,8 +118,8 @@ class Sites:
         row = 0
         for (lo, hi), ends in zip(box, boundaries, strict=True):
             row = row * (len(ends) - 1) + int(np.searchsorted(ends, (lo + hi) // 2, side="right")) - 1
-        reading = [s for s in group if readers[row, s]] if len(readers) else []
-        return tuple(reading or group)
+        reading = set(readers.device[readers.ptr[row] : readers.ptr[row + 1]].tolist())
+        return tuple([s for s in group if s in reading] or group)
 
 
 class CombiningTrees:

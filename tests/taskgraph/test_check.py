@@ -16,7 +16,9 @@ from einturnip.planner.request import GraphRequest
 from einturnip.planner.variants import plan
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
+from einturnip.taskgraph.multi_device import tasks_of_calls
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tiling.sites import Sites
 from tests.memgraph.cases import MACHINE, decomposed, graph_of
 from tests.taskgraph.graphs import Maker
 
@@ -59,6 +61,18 @@ def test_a_tile_is_stored_once(tasks: TaskGraph) -> None:
     stores = of_kind(tasks, TaskKind.STORE)
     with pytest.raises(InternalError, match="are not stored once each"):
         check(changed(tasks, "value", int(stores[0]), int(tasks.value[stores[1]])))
+
+
+def test_moves_copy_each_point_once() -> None:
+    """The moves of a chain copy tiles between devices, and parts of tiles into others."""
+    sites = Sites(graph_of("chain"), 4)
+    tasks = tasks_of_calls(sites, MACHINE)
+    check(tasks)
+    for move in of_kind(tasks, TaskKind.MOVE).tolist():
+        for at in range(int(tasks.key_ptr[move]), int(tasks.key_ptr[move + 1])):
+            value = int(tasks.value[move])
+            with pytest.raises(InternalError, match=rf"the moves into value {value} do not copy each of its points"):
+                check(changed(tasks, "key", at, int(tasks.key[at]) + 1))
 
 
 def test_tiles_that_nothing_reads_are_proven() -> None:

@@ -17,6 +17,8 @@ from einturnip.memgraph.types import OpKind
 from einturnip.planner.planner import PlannedProgram
 from einturnip.report.sites import site_traffic, sites_json
 from einturnip.taskgraph.build import build
+from einturnip.taskgraph.multi_device import tasks_of_calls
+from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling import site_tiles
 from einturnip.tiling.build import lay_out
 from einturnip.tiling.eindecomp import eindecomp
@@ -96,6 +98,29 @@ def test_the_answer_is_that_of_one_site(name: str, sites: int) -> None:
             program.plan(data=data, device="sim:" + ",".join("123456"[:sites]), arena=arena, workers=1).run()
         ).values()
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_sites_compute_what_they_read_if_its_operands_are_smaller() -> None:
+    """A cast of halves, which one device stores and several would send to each other."""
+    text = (
+        "input g : f16[d], X : f32[s, d]\nw[d] = f32(g[d])\nm[s] = max[d] X[s, d]\n"
+        "Z[s, d] = (X[s, d] - m[s]) * w[d]\noutput Z\n"
+    )
+    plans = (planned(text, dict(s=256, d=64), sites, 1 << 20).memgraph.taskgraph for sites in (1, 8))
+    one, eight = ({n.name for n in tasks.decomposition.graph.nodes} for tasks in plans)
+    assert one - eight == {"w"}
+
+
+def test_received_parts_are_copied_by_one_task_if_they_fit() -> None:
+    text = (
+        "input A : f64[n, n]\n@tile(i = 6 parts, j = 1 parts)\nD[i, j] = exp(A[i, j])\n"
+        "@tile(i = 1 parts, j = 6 parts)\nE[i, j] = D[i, j] - max[k] D[k, j]\noutput E\n"
+    )
+    graph = planned(text, dict(n=48), 1, 4 << 20).graph
+    tasks = tasks_of_calls(Sites(graph, 6), Machine())
+    moves = np.flatnonzero(tasks.kind == TaskKind.MOVE)
+    assert np.diff(tasks.read_ptr)[moves].max() > 1
+    assert len(np.unique(tasks.value[moves])) == len(moves)
 
 
 def test_reproducible_results_do_not_depend_on_the_number_of_sites() -> None:

@@ -54,6 +54,11 @@ def inline_scaled(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
     return _inline(graph, interner, _is_scaled)
 
 
+def inline_small_sources(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Inline cheap elementwise nodes that are larger than what they read, into any number of points."""
+    return _inline(graph, interner, _has_small_sources)
+
+
 def _inline(graph: EinGraph, interner: EinsumInterner, judge: Judge, copies: bool = False) -> EinGraph:
     """Substitute each elementwise node that ``judge`` accepts into all its consumers; unused nodes remain."""
     nodes = list(graph.nodes)
@@ -283,6 +288,11 @@ def _saves_storage(node: Einsum, consumers: list[Einsum], slots: list[tuple[int,
     if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > MAX_EXTRA_OPERATORS:
         return False
     return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= MAX_READ_RATIO * _nbytes(node))
+
+
+def _has_small_sources(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
+    """True for a cheap node of fewer operand bytes than its own, which no contraction reads."""
+    return _is_cheap(node.join) and _operand_nbytes(node) < _nbytes(node) and not any(map(_is_contraction, consumers))
 
 
 def _is_scaled(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:

@@ -47,6 +47,21 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     return graph
 
 
+def recompute_small(graph: EinGraph) -> EinGraph:
+    """Return a graph in which readers compute cheap values with smaller operands themselves.
+
+    For several devices: each then reads the operands instead of receiving the values.
+    """
+    if not _is_chained(graph):
+        return graph
+    from einturnip.eingraph.rewrite.inline import inline_small_sources
+
+    interner = EinsumInterner()
+    found = _until_fixpoint(_with_forms(graph, interner), interner, inline_small_sources)
+    check(found)
+    return found
+
+
 def _is_chained(graph: EinGraph) -> bool:
     """True if a node reads what another one computes; else there is nothing to inline."""
     computed = {i for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)}
