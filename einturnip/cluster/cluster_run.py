@@ -69,6 +69,7 @@ class ClusterRun:
         self._over = set[int]()  # sites that have ended, or are gone
         self._stored = set[int]()  # stores whose tiles are on disk or in this process
         self._writes = _Writes()
+        self._total = sum(len(part.graph) for part in plan.parts)
         self._device = plan.planned.memgraph.op_devices()
         names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
         self._at_coordinator = {name for name in names if inputs.get(name) == AT_COORDINATOR}
@@ -223,7 +224,7 @@ class ClusterRun:
         return RunError(text) if kind is errors.OutOfRange else kind(text)
 
     def _progress(self, done: int, seconds: float, statement: str) -> Progress:
-        total = sum(len(part.graph) for part in self.plan.parts)
+        total = self._total
         flops, nbytes = int(self.plan.planned.prediction.flops), sum(self.plan.planned.prediction.link_bytes.values())
         share = done / max(1, total)
         return Progress(done, total, int(share * flops), flops, int(share * nbytes), nbytes, seconds, statement)

@@ -18,6 +18,7 @@ from einturnip.cost.site_rates import MachineLink
 from einturnip.memgraph.views import OpViews
 from einturnip.sites.part import SitePart
 from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, RunInbox, WorkerInboxes
+from einturnip.sites.wires.dask_calls import run_on_workers
 from einturnip.sites.wires.dask_chunks import PeerChunks, known_workers, scheduler_answers
 from einturnip.sites.wires.dask_cluster import (
     WorkerConnections,
@@ -25,7 +26,6 @@ from einturnip.sites.wires.dask_cluster import (
     is_ending,
     open_inbox,
     require_processes,
-    run_on_workers,
     this_worker,
 )
 from einturnip.sites.wires.messages import Report

@@ -42,13 +42,12 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
     role[(end == 0) & between[op]] = Role.RECEIVE
     peer = np.where(between[op], np.where(end == 1, site[op], source[op]), -1)
     local = np.empty(3 * n, np.int64)  # position of each node among those of its site
-    by_site = [np.flatnonzero(at == k) for k in range(graph.devices)]
+    by_site = _positions(at, graph.devices)
     for mine in by_site:
         local[nodes[mine]] = np.arange(len(mine))
     edge_site = np.where(waiting % 3 == 1, source[waiting // 3], site[waiting // 3])
     plans = []
-    for k, mine in enumerate(by_site):
-        edges = edge_site == k
+    for k, (mine, edges) in enumerate(zip(by_site, _positions(edge_site, graph.devices), strict=True)):
         of, is_local = op[mine].astype(np.int32), role[mine] == Role.LOCAL
         plans.append(
             SitePlan(
@@ -64,6 +63,12 @@ def split(graph: MemGraph) -> tuple[SitePlan, ...]:
             )
         )
     return tuple(plans)
+
+
+def _positions(site: Ints, sites: int) -> list[Ints]:
+    """Return the positions at which each site occurs, in ascending order."""
+    order = np.argsort(site, kind="stable")
+    return np.split(order, np.searchsorted(site[order], np.arange(1, sites)))
 
 
 def _dependencies(graph: MemGraph, site: Ints, source: Ints) -> tuple[Ints, Ints]:

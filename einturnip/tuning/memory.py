@@ -107,6 +107,8 @@ JOIN_SECONDS = 30
 """[seconds] A worker that has not begun its task within this time is busy. Chosen."""
 ANSWER_SECONDS = 4
 """[seconds] A worker whose event loop does not answer within this time is stopped or has ended. Chosen."""
+ANSWER_SECONDS_EACH = 0.02
+"""[seconds] Time that a message to all workers may take longer for each of them. Chosen."""
 END_SECONDS = 5
 """[seconds] Time for telling the workers that a run has ended; after it, closed connections do. Chosen."""
 LOST_SECONDS = 3.0

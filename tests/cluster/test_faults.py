@@ -19,6 +19,7 @@ import einturnip as et
 from einturnip.cluster.dask import run_site
 from einturnip.sites.wires import dask_cluster
 from einturnip.sites.wires.dask import CONNECT_SECONDS
+from einturnip.sites.wires.dask_calls import run_on_workers
 from tests.cluster.faults import instants, run_with
 
 pytestmark = pytest.mark.timeout(120)
@@ -88,11 +89,11 @@ def test_a_task_of_a_run_that_is_over_does_not_hold_its_worker(own: Any) -> None
         return own.submit(run_site, run, "token", gone, 0, workers=[address], pure=False)
 
     task("never begun").result(timeout=CONNECT_SECONDS / 2)
-    dask_cluster.run_on_workers(own, [address], dask_cluster.open_inbox, "ended", "token")
+    run_on_workers(own, [address], dask_cluster.open_inbox, "ended", "token")
     waiting = task("ended")
     while not own.processing([address])[address]:
         assert not waiting.done()
-    dask_cluster.run_on_workers(own, [address], dask_cluster.close_inbox, "ended")
+    run_on_workers(own, [address], dask_cluster.close_inbox, "ended")
     waiting.result(timeout=CONNECT_SECONDS / 2)
 
 

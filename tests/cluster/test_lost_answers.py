@@ -91,6 +91,37 @@ def test_a_worker_that_is_stopped_before_the_run_is_named(own: Any, before: str,
     np.testing.assert_array_equal(et.compile(PRODUCT)(A=a, client=own)["C"], a @ a)
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+def test_a_worker_lost_while_blocks_are_kept_is_named(own: Any, how: signal.Signals) -> None:
+    """A run that may be repeated goes on without a worker that has ended; a stopped one has to be continued."""
+    from einturnip.sites.wires.dask_blocks import KeptBlocks
+
+    (victim, pid), array, a = sorted(own.run(os.getpid).items())[1], KeptBlocks.array, np.ones((300, 300))
+    acted = list[int]()
+
+    def losing(blocks: Any, *arguments: Any) -> Any:
+        if not acted:
+            acted.append(pid)
+            os.kill(pid, how)
+        return array(blocks, *arguments)
+
+    retries = int(how == signal.SIGKILL)
+    try:
+        with mock.patch.object(KeptBlocks, "array", losing):
+            if retries:
+                found = et.compile(PRODUCT)(A=a, client=own, arena="1MiB", out={"C": "dask"}, retries=1)
+                (reason,) = found.report.retries
+                np.testing.assert_array_equal(found["C"].compute(), a @ a)
+            else:
+                with pytest.raises(WorkerLost) as error:
+                    et.compile(PRODUCT)(A=a, client=own, arena="1MiB", out={"C": "dask"})
+                reason = str(error.value)
+    finally:
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+    assert reason.startswith(f"worker {victim}")
+
+
 @pytest.mark.slow
 def test_a_run_that_loses_a_worker_each_time_says_how_often(own: Any, tmp_path: Path) -> None:
     a, killed = np.ones((30, 30)), set[str]()

@@ -21,6 +21,7 @@ from einturnip.core.errors import BindError, CapacityError, DeviceError, RunErro
 from einturnip.eingraph.types import InputNode
 from einturnip.planner.request import Options
 from einturnip.sites.wires import dask_cluster
+from einturnip.sites.wires.dask_calls import run_on_workers
 from einturnip.sites.wires.dask_cluster import cluster_at
 from einturnip.storage.generated import RandomSource
 from tests.tiling.test_sites import PROGRAMS
@@ -47,6 +48,20 @@ def test_workers_that_cannot_take_part_are_named_with_the_fix() -> None:
             workers.accepted(report(**changes))
     with pytest.raises(DeviceError, match="the cluster has no workers. help: .*dask worker"):
         workers.accepted({})
+
+
+def test_workers_that_start_late_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = mock.Mock(wait_for_workers=mock.Mock(side_effect=TimeoutError("0.5: 2")))
+    late.sync.return_value = {"tcp://10.0.0.7:40001": 1}
+    monkeypatch.setattr(dask_cluster, "LocalCluster", mock.MagicMock())
+    client = mock.MagicMock()
+    client.return_value.__enter__.return_value = late
+    monkeypatch.setattr(dask_cluster, "Client", client)
+    with (
+        pytest.raises(DeviceError, match=r"only 1 of 2 workers have started within 60 s"),
+        cluster_at("local:2", False),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -248,13 +263,13 @@ def test_messages_without_the_token_are_refused(client: Any) -> None:
     async def ask(message: str) -> Any:
         return await getattr(client.rpc(address), message)(run="r", token="guess", value=0)
 
-    dask_cluster.run_on_workers(client, [address], dask_cluster.open_inbox, "r", "secret")
+    run_on_workers(client, [address], dask_cluster.open_inbox, "r", "secret")
     try:
         for message in ("einturnip_get", "einturnip_notify", "einturnip_acknowledge"):
             with pytest.raises(RunError, match="no such run"):
                 client.sync(ask, message)
     finally:
-        dask_cluster.run_on_workers(client, [address], dask_cluster.close_inbox, "r")
+        run_on_workers(client, [address], dask_cluster.close_inbox, "r")
 
 
 def test_an_asynchronous_client_is_refused(client: Any) -> None:

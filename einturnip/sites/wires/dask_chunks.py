@@ -49,10 +49,10 @@ def known_workers(client: Client) -> list[str]:
         DeviceError: it does not answer.
     """
     try:  # a client waits long for a scheduler that is gone to come back
-        found = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+        found = client.sync(client.scheduler.ncores, callback_timeout=ANSWER_SECONDS)
     except OSError as error:
         raise DeviceError(f"the cluster does not answer: {error}") from error
-    return [*found["workers"]]
+    return [*found]
 
 
 def set_worker(futures: Iterable[Future], worker: str) -> None:

@@ -14,21 +14,22 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, LocalCluster, get_worker, wait
-from distributed.comm import CommClosedError, get_address_host
+from distributed import Client, LocalCluster, get_worker
+from distributed.comm import get_address_host
 from distributed.core import Server
 from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.utils import get_ip
 
-from einturnip.core.errors import BindError, DeviceError, RunError, WorkerLost
+from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
-from einturnip.sites.wires.dask_chunks import Index, Key, known_workers, scheduler_answers, set_worker
+from einturnip.sites.wires.dask_blocks import KeptBlocks, block_of
+from einturnip.sites.wires.dask_chunks import Index, known_workers, scheduler_answers, set_worker
 from einturnip.sites.wires.dask_listener import listen
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.io.file_source import as_bytes
-from einturnip.tuning.memory import ANSWER_SECONDS, CLUSTER_START_SECONDS, END_SECONDS
+from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
 
 DASK_HANDLERS = ("identity", "echo", "connection_stream", "dump_state")
 """The handlers that Dask gives to each server."""
@@ -58,7 +59,7 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
             ) as cluster,
             Client(cluster) as client,
         ):
-            client.wait_for_workers(int(rest), timeout=CLUSTER_START_SECONDS)
+            _await_workers(client, int(rest))
             yield client
         return
     if kind not in ("tcp", "tls") or not rest.startswith("//"):
@@ -81,6 +82,21 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
         raise DeviceError(f"--at {at}: no Dask scheduler answers. help: start one, dask scheduler: {error}") from error
     with client:
         yield client
+
+
+def _await_workers(client: Client, count: int) -> None:
+    """Wait until the workers of a cluster have started.
+
+    Raises:
+        DeviceError: not all have in time.
+    """
+    try:
+        client.wait_for_workers(count, timeout=CLUSTER_START_SECONDS)
+    except TimeoutError:
+        raise DeviceError(
+            f"only {len(known_workers(client))} of {count} workers have started within {CLUSTER_START_SECONDS} s. "
+            "help: start fewer, or try again when the machine is less busy"
+        ) from None
 
 
 def _require_certificates(at: str) -> None:
@@ -106,48 +122,6 @@ def dask_setup(worker: Any) -> None:
     Dask calls this in the worker.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def run_on_workers(
-    client: Client,
-    workers: Sequence[str],
-    function: Callable[..., Any],
-    *arguments: Any,
-    seconds: float = ANSWER_SECONDS,
-) -> dict[str, Any]:
-    """Return the results of a function that workers run on their event loops, by the worker's address.
-
-    ``seconds``: a worker whose event loop runs answers within this time.
-
-    Raises:
-        WorkerLost: a worker does not answer. DeviceError: a worker failed, or the scheduler does not answer.
-    """
-
-    async def reply(address: str) -> Any:
-        try:
-            found = client.run(function, *arguments, workers=[address], on_error="return")
-            return (await asyncio.wait_for(found, seconds))[address]
-        except Exception as error:
-            return error
-
-    async def replies() -> list[Any]:
-        return await asyncio.gather(*map(reply, workers))
-
-    try:
-        found = dict(zip(workers, client.sync(replies), strict=True))
-    except OSError as error:
-        raise DeviceError(f"the cluster does not answer: {error}") from error
-    for address, result in found.items():
-        if isinstance(result, (TimeoutError, CommClosedError)):
-            raise WorkerLost(
-                f"worker {address} does not answer: it is stopped, its process has ended, or its machine is not "
-                "reachable. If it is stopped, continue it (kill -CONT) or end it."
-            )
-        if isinstance(result, ImportError):
-            raise DeviceError(f"worker {address} lacks a package: {result}. help: pip install 'einturnip[dask]' there")
-        if isinstance(result, Exception):
-            raise DeviceError(f"worker {address} failed: {type(result).__name__}: {result}")
-    return found
 
 
 def require_processes(client: Client) -> None:
@@ -186,67 +160,6 @@ def is_ending(worker: Any) -> bool:
 def this_worker() -> Any:
     """Return the worker that runs the calling task."""
     return get_worker()
-
-
-def block_of(blocks: dict[tuple[str, Index], Array], which: tuple[str, Index]) -> Array:
-    """Return one of the blocks that a site's task has returned."""
-    return blocks[which]
-
-
-def keep_blocks(keys: Mapping[Key, Key], dask_worker: Any) -> dict[Key, int]:
-    """Make values of a worker data under new keys; called on its event loop. Returns their bytes."""
-    kept = {new: dask_worker.data[old] for new, old in keys.items()}
-    nbytes: dict[Key, int] = dask_worker.update_data(kept)["nbytes"]
-    return nbytes
-
-
-class KeptBlocks:
-    """The blocks of an output that stay on the workers. ``futures``: of each block."""
-
-    def __init__(self, client: Client, name: str, futures: Mapping[Index, Any]) -> None:
-        self._client, self._name, self._futures = client, name, futures
-
-    def is_complete(self, seconds: float) -> bool:
-        """Wait until all blocks are there; False if they are not yet.
-
-        Raises:
-            RunError: one is lost.
-        """
-        try:
-            wait([*self._futures.values()], timeout=seconds)
-        except TimeoutError:
-            return False
-        for future in self._futures.values():
-            if future.status != "finished":
-                raise RunError(f"a block of the result is lost: {future.exception()!r}. help: run again")
-        return True
-
-    def array(self, extents: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]) -> Any:
-        """Return the output as a Dask array of blocks with these extents.
-
-        Its blocks are data of the cluster, not results of tasks: Dask would compute a result that is lost with its
-        worker again on that same worker, and wait for it forever.
-
-        Raises:
-            RunError: one is lost.
-        """
-        from dask.array import Array as DaskArray
-
-        client, name = self._client, f"{self._name}-data"
-        holders, places = client.who_has([*self._futures.values()]), dict[str, dict[Key, Key]]()
-        for index, future in self._futures.items():
-            if not holders[future.key]:
-                raise RunError(f"block {list(index)} of a result is lost with its worker. help: run again")
-            places.setdefault(holders[future.key][0], {})[name, *index] = future.key
-        graph = dict[Key, Future]()
-        for address, keys in places.items():
-            nbytes, where = client.run(keep_blocks, keys, workers=[address])[address], {key: [address] for key in keys}
-            client.sync(client.scheduler.update_data, who_has=where, nbytes=nbytes, client=client.id)
-            for key in keys:
-                graph[key] = Future(key, client)
-                client.futures[key].finish(type=np.ndarray)
-            set_worker((graph[key] for key in keys), address)
-        return DaskArray(graph, name, chunks=extents, dtype=dtype)
 
 
 def _over(*_: Any) -> Any:
@@ -314,7 +227,7 @@ class WorkerConnections:
 
     def blocks(self, name: str, indices: Sequence[Index], site_of: Mapping[Index, int]) -> KeptBlocks:
         """Make each block of an output, which its site's task returns, a value of the cluster, where it is."""
-        array, futures = f"{name}-{self._run}", dict[Index, Any]()
+        array, futures, workers = f"{name}-{self._run}", dict[Index, Any](), dict[Index, str]()
         for site, (task, address) in enumerate(zip(self._futures, self._sites, strict=True)):
             mine = [index for index in indices if site_of.get(index, 0) == site]
             keys = [(array, *index) for index in mine]
@@ -323,7 +236,8 @@ class WorkerConnections:
                 found = self._client.map(block_of, [task] * len(mine), blocks, key=keys, workers=[address], pure=False)
                 set_worker(found, address)
                 futures.update(zip(mine, found, strict=True))
-        return KeptBlocks(self._client, array, futures)
+                workers.update(dict.fromkeys(mine, address))
+        return KeptBlocks(self._client, array, futures, workers)
 
     def close(self) -> None:
         """End the connections, the tasks and the inboxes of the workers."""
