@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from einturnip.api.jobs import Missing, complete, tiers
 from einturnip.compiler import Options, make_plan
@@ -31,7 +32,7 @@ class PlannedSegments:
     name: str
     plans: tuple[tuple[GraphSegment, PlannedProgram], ...]
 
-    @property
+    @cached_property
     def traffic(self) -> SiteTraffic:
         """The traffic of all layers."""
         return joined_traffic(self._parts, self.plans[0][1].machine)

@@ -16,6 +16,7 @@ from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.report.sites import SiteTraffic, site_traffic
+from einturnip.sites.input_traffic import InputTraffic
 from einturnip.tiling.graph_segments import GraphSegment
 from einturnip.tuning.search import VALUES_AT_ONCE
 
@@ -54,12 +55,16 @@ def joined_traffic(parts: Sequence[SegmentPlan], machine: Machine) -> SiteTraffi
     n = parts[0].graph.devices
     between, reads, seconds, receiving = np.zeros((n, n), np.int64), np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
     stored: dict[str, _Boxes] = {}
+    inputs: dict[str, InputTraffic] = {}
     for part in parts:
         own, loads, stores = site_traffic(part.graph), dict(_loads(part)), dict(_stores(part.graph))
         between += part.segment.times * own.between
         reads += part.segment.times * own.first_reads
         seconds += part.segment.times * own.kernel_seconds
         receiving += part.segment.times * own.receive_seconds
+        for x in own.inputs:
+            if x.name not in part.segment.values:
+                inputs[x.name] = x.repeated(part.segment.times, inputs.get(x.name))
         for name, loaded in loads.items():
             np.add.at(reads, loaded.site, -part.segment.times * loaded.nbytes)
             # A layer receives what the layer before it passed on; the first one, what was computed before.
@@ -70,7 +75,7 @@ def joined_traffic(parts: Sequence[SegmentPlan], machine: Machine) -> SiteTraffi
                     between += times * moved
                     receiving += times * received
         stored |= stores
-    return SiteTraffic(between, reads, seconds, receiving)
+    return SiteTraffic(between, reads, seconds, receiving, tuple(inputs.values()))
 
 
 def value_nbytes(parts: Sequence[SegmentPlan]) -> dict[str, int]:

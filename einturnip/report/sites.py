@@ -29,8 +29,7 @@ class SiteTraffic:
     """Units: bytes, seconds. ``between[a, b]``: moved from site a to site b; the others are by site.
 
     ``first_reads``: what a site reads from files, each tile once; ``kernel_seconds``: planned, on one worker;
-    ``receive_seconds``: planned, of all moves from other sites. ``inputs``: see ``InputTraffic``; () for
-    several segments.
+    ``receive_seconds``: planned, of all moves from other sites. ``inputs``: see ``InputTraffic``.
     """
 
     between: NDArray[np.int64]

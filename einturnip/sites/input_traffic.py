@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,12 @@ class InputTraffic:
     read: int
     read_again: int
     sent: int
+
+    def repeated(self, times: int, before: InputTraffic | None = None) -> InputTraffic:
+        """Return the traffic of plans that are made ``times`` times, after those with the traffic ``before``."""
+        read, again, sent = (0, 0, 0) if before is None else (before.read, before.read_again, before.sent)
+        read, again, sent = read + times * self.read, again + times * self.read_again, sent + times * self.sent
+        return replace(self, read=read, read_again=again, sent=sent)
 
 
 def input_traffic(graph: MemGraph) -> tuple[InputTraffic, ...]:

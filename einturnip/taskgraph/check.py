@@ -97,11 +97,12 @@ def _check_devices(graph: TaskGraph) -> None:
     first = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1))]
     made = np.where(graph.kind == TaskKind.STORE, first, graph.value)
     far = graph.device[graph.read] != np.repeat(graph.device[made], counts)
-    for i in np.repeat(np.arange(len(graph)), counts)[far].tolist():
-        task = graph[i]
-        same = graph.original[task.value] == graph.original[task.reads[0]]
-        if task.kind != TaskKind.MOVE or len(task.reads) > 1 or not same:
-            raise InternalError(f"task {i} reads value {task.reads[0]}, which is on another device")
+    tasks = np.repeat(np.arange(len(graph)), counts)[far]
+    copies = (graph.kind[tasks] == TaskKind.MOVE) & (counts[tasks] == 1)
+    copies &= graph.original[graph.value[tasks]] == graph.original[first[tasks]]
+    if not copies.all():
+        i = int(tasks[np.argmin(copies)])
+        raise InternalError(f"task {i} reads value {int(first[i])}, which is on another device")
 
 
 def _check_stored(graph: TaskGraph, number: int) -> None:

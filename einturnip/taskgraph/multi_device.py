@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.csr import gather_rows, take_rows
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import reload_seconds
 from einturnip.taskgraph.build import build
@@ -184,10 +185,15 @@ class _MoveInsertion:
         t = self.tasks
         rows, originals = np.array(self.rows, np.int64), np.array(self.original, np.int64)
         kind, old, copy = np.array(self.added_rows, np.int64).reshape(-1, 3).T
-        moves, loads = kind == TaskKind.MOVE, [self.load_of.get(v, -1) for v in old.tolist()]
-        boxes = [t.box[t.box_ptr[v] : t.box_ptr[v + 1]] for v in old.tolist()]
-        loaded = [t.key[t.key_ptr[k] : t.key_ptr[k + 1]] for k in loads]
-        keys = [box if move else key for box, move, key in zip(boxes, moves, loaded, strict=True)]
+        place = np.where(rows < 0, len(t) - 1 - rows, rows)  # among the tasks of the old graph and the added ones
+        # The key of an added move is the box of its value, that of an added load the key of the first load.
+        moves, loads = kind == TaskKind.MOVE, np.array([self.load_of.get(v, -1) for v in old.tolist()], np.int64)
+        begins = np.where(moves, len(t.key) + t.box_ptr[old], t.key_ptr[loads])
+        counts = np.where(moves, np.diff(t.box_ptr)[old], np.diff(t.key_ptr)[loads])
+        key_ptr, at = gather_rows(
+            np.concatenate([t.key_ptr[:-1], begins])[place], np.concatenate([np.diff(t.key_ptr), counts])[place]
+        )
+        box_ptr, boxes = take_rows(t.box_ptr, originals)
         nothing = np.zeros(len(old), np.int64)
         added_rows: dict[str, NDArray[Any]] = {
             "kind": kind,
@@ -200,16 +206,12 @@ class _MoveInsertion:
         columns: dict[str, Any] = {}
         for name, added in added_rows.items():
             column = getattr(t, name)
-            columns[name] = np.concatenate([column, added.astype(column.dtype)])[
-                np.where(rows < 0, len(t) - 1 - rows, rows)
-            ]
-        key_ptr, key = _spliced(t.key_ptr, t.key, rows, keys)
-        box_ptr, box = _spliced(t.box_ptr, t.box, np.r_[: t.n_values, -1 - np.arange(len(old))], boxes)
+            columns[name] = np.concatenate([column, added.astype(column.dtype)])[place]
         return replace(
             t,
             **columns,
             key_ptr=key_ptr,
-            key=key,
+            key=np.concatenate([t.key, t.box])[at].astype(t.key.dtype),
             read_ptr=np.array(self.ends, np.int64),
             read=np.array(self.reads, np.int32),
             seen=np.array(self.seen, np.int32),
@@ -217,15 +219,8 @@ class _MoveInsertion:
             value_node=t.value_node[originals],
             value_nbytes=t.value_nbytes[originals],
             box_ptr=box_ptr,
-            box=box,
+            box=t.box[boxes],
             devices=self.devices,
             device=np.array(self.device, np.uint16),
             original=originals.astype(np.int32),
         )
-
-
-def _spliced(ptr: Ints, flat: NDArray[Any], rows: Ints, added_rows: Sequence[NDArray[Any]]) -> tuple[Ints, Any]:
-    """Return CSR rows in a new order; row -k is the k-th row of ``added_rows``."""
-    parts = [flat[ptr[r] : ptr[r + 1]] if r >= 0 else added_rows[-r - 1].astype(flat.dtype) for r in rows.tolist()]
-    ends = np.cumsum([0, *map(len, parts)]).astype(np.int64)
-    return ends, np.concatenate(parts) if parts else flat[:0]

@@ -88,6 +88,19 @@ def test_prediction_leaves_out_what_stays_on_sites() -> None:
     }
 
 
+def test_inputs_are_those_of_all_layers() -> None:
+    """The first site that reads a part of an input reads it once; weights are read by each layer in another place."""
+    found = {x.name: x for x in planned(4).traffic.inputs}
+    s, d, f, layers = (DIMS[name] for name in "sdfL")
+    assert {name: x.read for name, x in found.items()} == {
+        "X0": 4 * s * d,
+        "M": 4 * d,
+        "W": 4 * layers * d * f,
+        "V": 4 * layers * f * d,
+    }
+    assert any(x.read_again + x.sent for x in found.values())
+
+
 def test_equal_layers_are_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmented_plan, "SEGMENTED_CALLS", 1)
     (tmp_path / "p.ein").write_text(LAYERS)
