@@ -16,15 +16,16 @@ def write_in_place(graph: MemGraph, pairs: Mapping[int, int]) -> tuple[MemGraph,
     """Return the graph in which outputs overwrite inputs: stores wait for the loads that they overlap.
 
     Also returns the input nodes that need a second copy, because the serial order loads one of their tiles after a
-    store that overwrites it. ``pairs``: output number by input node.
+    store that overwrites it, or because another device loads it, for which a store cannot wait. ``pairs``: output
+    number by input node.
     """
     added: list[tuple[int, int]] = []
-    conflicting = set()
+    conflicting, device = set(), graph.op_devices()
     for node, output in pairs.items():
         loads, stores = _loads(graph, node), _stores(graph, output)
         both = ((store, load) for store in stores for load in loads)
         edges = [(store, load) for (store, a), (load, b) in both if intersection(a, b) is not None]
-        if any(load > store for store, load in edges):
+        if any(load > store or device[load] != device[store] for store, load in edges):
             conflicting.add(node)
         else:
             added += edges
