@@ -17,9 +17,10 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.phases import enter
-from einturnip.core.process_resources import gc_paused, peak_resident_nbytes, reserved
+from einturnip.core.process_resources import gc_paused, peak_resident_nbytes, reserved, usable_cores
+from einturnip.core.units import smallest_and_extra
 from einturnip.devices.host import blas_threads
-from einturnip.devices.kind import DeviceChoice, choose, within
+from einturnip.devices.kind import DeviceChoice, choose, default_memory, within
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import Loop, TypedProgram
@@ -126,6 +127,9 @@ def _passes(
     if device.kind.on_host:
         yield from Planner(request_for(graph, sources, targets, options, device)).passes()
         return
+    if options.memory is None and options.arena is None:
+        memory, extra = smallest_and_extra(default_memory(device))
+        options = replace(options, memory=memory, extra=options.extra or extra)
     device, arena = within(device, options.memory, options.arena)
     within_arena = replace(options, memory=None, arena=arena)
     try:
@@ -237,12 +241,13 @@ def _on_streams(
 ) -> tuple[TransferEnds, RunTrace]:
     """Run a plan on the streams of one or more devices."""
     # Runs on the host do not load these.
+    from einturnip.devices.open_sites import open_sites
     from einturnip.runtime.stream.driver import window
     from einturnip.runtime.stream.run import dispatched, memory_of, one_schedule, run_on_devices
 
     memgraph = planned.memgraph
     pinned = memgraph.host_nbytes + sum(planned.staging)
-    devices = planned.device.kind.open(planned.device, memgraph.arenas_nbytes, pinned)
+    devices = open_sites(planned.device, memgraph.arenas_nbytes, pinned, options.workers or usable_cores())
     try:
         transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
         tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)
@@ -251,14 +256,15 @@ def _on_streams(
         else:
             from einturnip.sites.local_run import LocalSites
 
-            schedule = LocalSites(memgraph, run.ranks, window(devices[:1]))
+            schedule = LocalSites(memgraph, run.ranks, [window([device]) for device in devices])
+        site = len(devices) - 1 if planned.device.host else None
         with blas_threads(1):
-            trace = run_on_devices(run.graph, schedule, devices, transfers, planned.staging, tick, stop)
+            trace = run_on_devices(run.graph, schedule, devices, transfers, planned.staging, site, tick, stop)
         if tick is not None:
             tick(trace)
         return transfers, trace
     finally:
-        for device in devices:
+        for device in reversed(devices):  # the CPU's arena is memory of another device
             device.close()
 
 

@@ -10,6 +10,7 @@ from einturnip.api.jobs import Job, tiers
 from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_resources import available_memory, reserved, resident_nbytes
+from einturnip.devices.kind import choose
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.planner.budget import Budget, PlanningMemory
@@ -47,7 +48,7 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
         CapacityError: one does not fit, alone or with the others' plans. BindError: one reads what another writes.
         DeviceError: several devices are requested, which combined programs do not support.
     """
-    if "," in options.device:
+    if choose(options.device).count > 1:
         raise DeviceError(
             f"--device {options.device}: several programs run on one device only. help: run one after the other"
         )

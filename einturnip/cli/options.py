@@ -205,7 +205,7 @@ budget = _all(
         show_default=True,
         metavar="DEVICE",
         callback=_device,
-        help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
+        help="auto, cpu, cuda, cuda:1, several as cuda:0,1, with the CPU as cuda:0+cpu, or sim.",
     ),
     click.option("--link", type=LinkRates(), help="Link between two devices: 1.25GB/s,50us. [copies in memory]"),
     click.option("--rates", type=Rates(), help="How fast each device or site computes: 2,1. [equally fast]"),

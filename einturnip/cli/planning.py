@@ -112,7 +112,7 @@ def _equal_layers(graph: EinGraph, options: Options) -> tuple[GraphSegment, ...]
     from einturnip.api.segmented_plan import equal_layers
     from einturnip.devices.kind import choose
 
-    return equal_layers(graph, len(choose(options.device).numbers))
+    return equal_layers(graph, choose(options.device).count)
 
 
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:

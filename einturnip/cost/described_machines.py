@@ -79,6 +79,21 @@ def machine_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder("cost") / "machines").glob("*.toml")))
 
 
+def product_flops(gpu: str) -> float | None:
+    """Return the operations per second of products on a GPU; None if no machine describes it.
+
+    ``gpu``: its name by the driver. A machine describes it if the machine's name, without a number of GPUs, is part
+    of it, as ``a100`` of ``a100x8`` is in ``NVIDIA A100-SXM4-80GB``.
+    """
+    compact = "".join(gpu.lower().split())
+    kinds = {name: name.partition("x8")[0] for name in machine_names()}
+    matching = [name for name, kind in kinds.items() if kind in compact]
+    if not matching:
+        return None
+    kernels = described(max(matching, key=lambda name: len(kinds[name]))).kernels
+    return None if kernels is None else kernels.product_flops
+
+
 @cache
 def _read(path: Path) -> DescribedMachine:
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from einturnip.core import entry_points
 from einturnip.core.errors import BindError, DeviceError
@@ -21,7 +21,7 @@ from einturnip.kernels.select import planned_workspace_nbytes
 
 if TYPE_CHECKING:
     from einturnip.cost.machine import Machine
-    from einturnip.devices.protocol import Device
+    from einturnip.devices.protocol import Array, Device
     from einturnip.ir.region import Space
 
 GROUP = "einturnip.devices"
@@ -32,6 +32,8 @@ AUTOMATIC = ("cuda",)
 _BUILT_IN = {"cpu": ("kind", "CPU"), "cuda": ("cuda.kind", "CUDA"), "sim": ("simulated", "SIM")}
 
 MAX_SITES = 1024
+HOST = "+cpu"
+"""End of a ``--device`` value with which the CPU is a site too."""
 
 _VALUE = re.compile(r"(?P<kind>[a-z]\w*)(:(?P<numbers>\d+(,\d+)*))?(\+(?P<option>\w+))?", re.ASCII)
 _SEVERAL = re.compile(r"(?P<kind>[a-z]\w*)(:\d+(,\d+)*)?([,+;][a-z]\w*(:\d+(,\d+)*)?)+", re.ASCII)
@@ -43,13 +45,15 @@ class DeviceKind:
 
     A value of ``--device`` is its name, numbers of devices, and one of its ``options``, as in ``cuda:0,1+tf32``.
     ``max_devices``: maximum that one run can use; 0 if devices have no numbers. ``on_host``: the threads of the process
-    run the plan, and ``open`` is not called.
+    run the plan, and ``open`` is not called. ``host_kernels``: its kernels are the host's, so it computes the same
+    bits.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()
     max_devices: ClassVar[int] = 1
     on_host: ClassVar[bool] = False
+    host_kernels: ClassVar[bool] = False
 
     def choose(self, numbers: Sequence[int], option: str, word: str) -> DeviceChoice:
         """Return the devices with these numbers. ``word``: the value of ``--device``, for messages.
@@ -74,7 +78,15 @@ class DeviceKind:
 
     def machine(self, host: Machine, chosen: DeviceChoice) -> Machine:
         """Return the rates that price plans for these devices. ``host``: the rates of this machine's CPU."""
-        return replace(host, compute=chosen.name, workers=host.workers * len(chosen.numbers))
+        return replace(host, compute=chosen.name, workers=host.workers * chosen.count)
+
+    def product_flops(self, chosen: DeviceChoice, host: Machine) -> Sequence[float]:
+        """Return the operations per second of large products on each device, to be compared with the host's.
+
+        Raises:
+            BindError: they are unknown; asks for ``--rates``.
+        """
+        raise unknown_rates(chosen, chosen.names[0])
 
     def arena_nbytes(self, numbers: Sequence[int]) -> int:
         """Return the bytes that a run can use on each device if no budget is stated."""
@@ -98,15 +110,24 @@ class DeviceKind:
         """
         raise NotImplementedError
 
+    def open_host(self, devices: Sequence[Device], name: str, arena: Array, workers: int) -> Device:
+        """Return the host as a further site of a run on open devices.
+
+        ``arena``: its bytes, which the devices' streams can copy. ``workers``: its compute threads.
+        """
+        from einturnip.devices.host_site import HostSite  # few runs have one
+
+        return HostSite(name, arena, workers)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """The devices of a run: the CPU, or one or more devices of another kind.
+    """The devices of a run: the CPU, or one or more devices of another kind, which the CPU may join.
 
     ``number``: of the first device. ``why``: why ``auto`` chose the CPU, or which device it chose. ``option``: one of
     the kind's options. ``library``: bytes of each device's budget for its libraries, in addition to the arena.
     ``further``: numbers of further devices; one that is named twice counts as two devices, whose arenas share its
-    memory.
+    memory. ``host``: the CPU is the last site of the run.
     """
 
     kind: DeviceKind
@@ -115,19 +136,25 @@ class DeviceChoice:
     option: str = ""
     library: int = 0
     further: tuple[int, ...] = ()
+    host: bool = False
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of all devices."""
+        """The numbers of all devices of the kind."""
         return self.number, *self.further
 
     @property
+    def count(self) -> int:
+        """The number of sites: devices of the kind, and the CPU if it is one."""
+        return len(self.numbers) + self.host
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The unique names of the devices in reports."""
+        """The unique names of the sites in reports."""
         numbers = tuple(self.kind.reported_numbers(self.numbers))
         before = (numbers[:k].count(number) for k, number in enumerate(numbers))
         named = [(f"{self.kind.name}:{n}", again) for n, again in zip(numbers, before, strict=True)]
-        return tuple(f"{name}.{again}" if again else name for name, again in named)
+        return (*(f"{name}.{again}" if again else name for name, again in named), *([CPU.name] if self.host else []))
 
     @property
     def description(self) -> str:
@@ -137,7 +164,17 @@ class DeviceChoice:
     @property
     def name(self) -> str:
         """The name of all devices together in reports."""
-        return f"{self.kind.name}:{','.join(map(str, self.kind.reported_numbers(self.numbers)))}"
+        return f"{self.kind.name}:{','.join(map(str, self.kind.reported_numbers(self.numbers)))}{HOST * self.host}"
+
+    def rates(self, host: Machine) -> tuple[float, ...]:
+        """Return operations per second of large products on each site; () for sites of one kind.
+
+        Raises:
+            BindError: those of the kind are unknown.
+        """
+        if not self.host:
+            return ()
+        return (*self.kind.product_flops(self, host), host.gemm_flops * host.workers)
 
     def link_bytes(self, moved: Mapping[str, int]) -> dict[str, int]:
         """Return the bytes moved over each link, by its name in reports.
@@ -149,7 +186,7 @@ class DeviceChoice:
         links = {"in": f"disk->{name}", "out": f"{name}->disk"}
         if not self.kind.on_host:
             links |= {"host in": f"host->{name}", "host out": f"{name}->host"}
-        if self.further:
+        if self.count > 1:
             links["across"] = f"{name}->{name}"
         return {link: moved.get(direction, 0) for direction, link in links.items()}
 
@@ -188,8 +225,9 @@ def choose(word: str) -> DeviceChoice:
         BindError, DeviceError: there is no such device; the message says what helps.
     """
     if word != "auto":
-        kind, numbers, option = _parse(word)
-        return kind.choose(numbers, option, word)
+        parsed = _parse(word)
+        found = parsed.kind.choose(parsed.numbers, parsed.option, word)
+        return replace(found, host=True) if parsed.host else found
     reasons = []
     for name in AUTOMATIC:
         offered = kind_of(name).automatic()
@@ -216,24 +254,36 @@ def is_on_host(word: str) -> bool:
     Raises:
         BindError, DeviceError: as ``choose``.
     """
-    kind = choose(word).kind if word == "auto" else _parse(word)[0]
+    kind = choose(word).kind if word == "auto" else _parse(word).kind
     return kind.on_host
 
 
+class _Parsed(NamedTuple):
+    """The parts of a ``--device`` value."""
+
+    kind: DeviceKind
+    numbers: tuple[int, ...]
+    option: str
+    host: bool = False
+
+
 @cache
-def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
-    """Return the kind, the numbers and the option of a value.
+def _parse(word: str) -> _Parsed:
+    """Return the parts of a value.
 
     Raises:
         BindError, DeviceError: as ``check``.
     """
+    if word.endswith(HOST):
+        return _with_host(word)
     parts = _VALUE.fullmatch(word)
     kind = None if parts is None else find(parts["kind"])
     several = _SEVERAL.fullmatch(word)
     if several and (parts is None or parts["option"] in names()):
+        named = several["kind"] if several["kind"] != CPU.name else "cuda"
         raise BindError(
             f"--device {word}: the devices of a run are of one kind, and their numbers follow it once. help: "
-            f"{several['kind']}:0,1 for two devices"
+            f"{named}:0,1 for two devices, {named}:0{HOST} for one and the CPU"
         )
     if parts is None or kind is None:
         raise BindError(f"'{word}' is not a device. help: {_examples()}")
@@ -243,11 +293,41 @@ def _parse(word: str) -> tuple[DeviceKind, tuple[int, ...], str]:
         raise BindError(f"'{word}' is not a device. help: {_examples()}")
     if len(numbers) > max(1, kind.max_devices):
         raise BindError(f"--device {word}: one run uses at most {kind.max_devices} devices. help: name fewer")
-    return kind, numbers, option
+    return _Parsed(kind, numbers, option)
+
+
+def _with_host(word: str) -> _Parsed:
+    """Return the parts of a value that ends with HOST.
+
+    Raises:
+        BindError, DeviceError: as ``check``.
+    """
+    devices = word.removesuffix(HOST)
+    if devices in ("", "auto"):
+        raise BindError(f"--device {word}: {HOST} follows the devices that the CPU joins. help: cuda:0{HOST}, or cpu")
+    parsed = _parse(devices)
+    if parsed.host or parsed.kind.on_host:
+        raise BindError(f"--device {word}: the CPU is one site. help: cpu, or cuda:0{HOST} for a GPU and the CPU")
+    return parsed._replace(host=True)
 
 
 def _examples() -> str:
     return f"auto, {', '.join(names())}, or with numbers or an option, as in cuda:1, cuda:0,1 and cuda:1+tf32"
+
+
+def unknown_rates(chosen: DeviceChoice, name: str) -> BindError:
+    """Return the error for devices whose rates are unknown. ``name``: of one of them."""
+    example = ",".join(["10"] * len(chosen.numbers) + ["1"])
+    return BindError(
+        f"how much faster than the CPU {name} computes is not known. help: state the rate of each site, such as "
+        f"--rates {example}"
+    )
+
+
+def default_memory(chosen: DeviceChoice) -> list[int]:
+    """Return the bytes that a run can use if no budget is stated: one size for each site, or one for all."""
+    nbytes = chosen.kind.arena_nbytes(chosen.numbers)
+    return [*[nbytes] * len(chosen.numbers), CPU.arena_nbytes((0,))] if chosen.host else [nbytes]
 
 
 def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple[DeviceChoice, int]:
@@ -257,8 +337,6 @@ def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple
 
     A stated ``memory`` contains the libraries' memory; a stated ``arena`` does not.
     """
-    if arena is None and memory is None:
-        memory = chosen.kind.arena_nbytes(chosen.numbers)
     budget = memory if arena is None else arena
     assert budget is not None
     library = chosen.kind.library_nbytes(budget)
@@ -285,6 +363,11 @@ def kind_of(device: str) -> DeviceKind:
     found = find(device.partition(":")[0])
     assert found is not None, device
     return found
+
+
+def kinds_of(compute: str) -> tuple[DeviceKind, ...]:
+    """The kinds of a run's sites by the name of all in reports, as in ``cuda:0+cpu``."""
+    return (kind_of(compute), CPU) if compute.endswith(HOST) else (kind_of(compute),)
 
 
 def names() -> tuple[str, ...]:

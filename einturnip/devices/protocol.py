@@ -96,7 +96,10 @@ class Device(Protocol):
         """Copy a tile or a part of a tile within the arena."""
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
-        """Copy a whole tile from the arena of another device of this kind."""
+        """Copy a whole tile from the arena of another device of this kind.
+
+        Between a device and the host as a site, the device copies its tiles with ``copy_in`` and ``copy_out``.
+        """
 
     def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """Run a kernel. Its flags are stored under the number ``status``, which no other running kernel uses."""

@@ -6,14 +6,20 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from einturnip.core.errors import InternalError
 from einturnip.devices.host import HostArena
+from einturnip.devices.host_site import ArenaBytes
 from einturnip.devices.kind import DeviceChoice, DeviceKind
-from einturnip.devices.protocol import Array, Device, DeviceKernelCall, StreamMark
+from einturnip.devices.protocol import Array, Device, DeviceKernelCall, Stream, StreamMark
 from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
 from einturnip.kernels.select import compile_kernel
+
+if TYPE_CHECKING:
+    from einturnip.cost.machine import Machine
 
 COMPUTE_STREAMS = 4
 SIGMA = 0.5
@@ -41,17 +47,17 @@ class SimulatedDevice:
         self, name: str, arena_nbytes: int, pinned_nbytes: int, pace: Pace | VirtualStreams, number: int = 0
     ) -> None:
         self.name = name
-        self.places = HostArena(max(1, arena_nbytes))
+        self.places: HostArena | ArenaBytes = HostArena(max(1, arena_nbytes))
         self._pinned = HostArena(max(1, pinned_nbytes))
         self.pinned = self._pinned.view(0, pinned_nbytes)
         self.compute_streams = COMPUTE_STREAMS
-        self._streams = pace if isinstance(pace, VirtualStreams) else VirtualStreams(pace)
+        self.streams = pace if isinstance(pace, VirtualStreams) else VirtualStreams(pace)
         self._first = number * STREAMS
         self._bits: dict[int, int] = {}
 
     def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
         """See Device."""
-        self._streams.submit(self._first + stream, partial(np.copyto, target, source), seconds)
+        self.streams.submit(self._first + stream, partial(np.copyto, target, source), seconds)
 
     copy_out = copy = copy_in
 
@@ -71,7 +77,7 @@ class SimulatedDevice:
             self._bits[status] = kernel(work.outs, work.operands, work.origins, work.first, work.workspace)
 
         self._bits[status] = 0
-        self._streams.submit(self._first + stream, run, seconds)
+        self.streams.submit(self._first + stream, run, seconds)
 
     def fp_flags(self, status: int) -> int:
         """See Device."""
@@ -84,17 +90,17 @@ class SimulatedDevice:
     def mark(self, stream: int) -> StreamMark:
         """See Device."""
         event = VirtualEvent()
-        self._streams.record(self._first + stream, event)
+        self.streams.record(self._first + stream, event)
         return event
 
     def follow(self, stream: int, mark: StreamMark) -> None:
         """See Device."""
         assert isinstance(mark, VirtualEvent)
-        self._streams.wait(self._first + stream, mark)
+        self.streams.wait(self._first + stream, mark)
 
     def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
         """See Device."""
-        self._streams.submit(self._first + HOST_LANES + lane, work, seconds)
+        self.streams.submit(self._first + HOST_LANES + lane, work, seconds)
         return self.mark(HOST_LANES + lane)
 
     def ended(self, mark: StreamMark) -> float | None:
@@ -106,11 +112,11 @@ class SimulatedDevice:
 
     def idle(self, seconds: float) -> None:
         """See Device."""
-        self._streams.advance()
+        self.streams.advance()
 
     def now(self) -> float:
         """See Device."""
-        return self._streams.clock
+        return self.streams.clock
 
     def close(self) -> None:
         """See Device."""
@@ -119,11 +125,30 @@ class SimulatedDevice:
         self._pinned.close()
 
 
+class SimulatedHost(SimulatedDevice):
+    """The host as a site of a simulated run. ``arena``: its bytes. ``workers``: its compute threads."""
+
+    def __init__(self, name: str, arena: Array, workers: int, streams: VirtualStreams, number: int) -> None:
+        super().__init__(name, 0, 0, streams, number)
+        self.places.close()
+        self.places = ArenaBytes(arena)
+        self.compute_streams = min(workers, HOST_LANES - Stream.COMPUTE)
+
+    def follow(self, stream: int, mark: StreamMark) -> None:
+        """See HostSite."""
+        raise InternalError("a thread of the host would wait for a stream")
+
+
 class SimulatedKind(DeviceKind):
     """Simulated devices; their numbers are the seed of their delays."""
 
     name = "sim"
     max_devices = 1024
+    host_kernels = True
+
+    def product_flops(self, chosen: DeviceChoice, host: Machine) -> Sequence[float]:
+        """See DeviceKind."""
+        return [host.gemm_flops * host.workers] * len(chosen.numbers)
 
     def reported_numbers(self, numbers: Sequence[int]) -> Sequence[int]:
         """See DeviceKind."""
@@ -135,6 +160,12 @@ class SimulatedKind(DeviceKind):
         streams = VirtualStreams(random_delays(seed))
         named = enumerate(zip(chosen.names, arenas, strict=True))
         return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, (name, arena) in named]
+
+    def open_host(self, devices: Sequence[Device], name: str, arena: Array, workers: int) -> Device:
+        """Return the simulated host, on the clock of the devices."""
+        first = devices[0]
+        assert isinstance(first, SimulatedDevice)
+        return SimulatedHost(name, arena, workers, first.streams, len(devices))
 
 
 SIM = SimulatedKind()

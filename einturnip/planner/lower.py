@@ -16,6 +16,7 @@ from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
+from einturnip.devices.kind import HOST
 from einturnip.eingraph.types import InputNode
 from einturnip.kernels.contraction_choice import packed_nbytes
 from einturnip.memgraph.arena import min_capacity
@@ -167,7 +168,7 @@ class PlanLowering:
     def _arena_refusal(self, arena: int, needed: int) -> CapacityError:
         """Return the error for an arena; it names the statement with the largest tiles, and the sites."""
         smallest, devices, largest_tiles = self._smallest_sites, self.request.devices, ""
-        each = _on_sites(smallest) or (f" on each of {devices} devices" if devices > 1 else "")
+        each = self._on_sites(smallest) or (f" on each of {devices} devices" if devices > 1 else "")
         if needed <= arena:
             return CapacityError(
                 f"no plan was found for an arena of {format_size(arena)}{each}: the program is too large. A "
@@ -179,7 +180,7 @@ class PlanLowering:
             group = max(self.grouped.groups, key=lambda group: self.grouped.working_set_nbytes(group, tiles))
             node = self.grouped.graph.nodes[group.node]
             sites = () if self.sites is None else self.sites.of_node(group.node)
-            at = _on_sites([site for site in smallest or sites if site in sites])
+            at = self._on_sites([site for site in smallest or sites if site in sites])
             largest_tiles = f", for the tiles of {node.name} (line {node.line}){at}"
         return CapacityError(
             f"the program does not fit an arena of {format_size(arena)}{each}; the minimum is {needed} "
@@ -205,6 +206,12 @@ class PlanLowering:
     def _smallest_sites(self) -> list[int]:
         """The sites with the smallest arena; none if all are equal."""
         return [site for site, more in enumerate(self.request.extra) if not more and any(self.request.extra)]
+
+    def _on_sites(self, sites: Sequence[int]) -> str:
+        """Return the part of a refusal that names sites; "" for none."""
+        host = self.request.devices - 1 if self.machine.compute.endswith(HOST) else None
+        named = [f"{site} (the CPU)" if site == host else str(site) for site in sites]
+        return f" on site{'s' * (len(sites) > 1)} {', '.join(named)}" if sites else ""
 
     def _search_ended(self) -> None:
         """Count kernels and modules that the search loaded as resident, since they stay."""
@@ -319,10 +326,6 @@ class PlanLowering:
 
     def _available(self, plan: PlanSize) -> int:
         return self.request.memory.available(self.resident, self.machine.workers, plan)
-
-
-def _on_sites(sites: Sequence[int]) -> str:
-    return f" on site{'s' * (len(sites) > 1)} {', '.join(map(str, sites))}" if sites else ""
 
 
 def _decoding_note(needed: int) -> str:

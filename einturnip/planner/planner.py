@@ -129,7 +129,7 @@ class Planner:
         nbytes = (r.memory or 0) - resident_nbytes() if r.options.arena is None else r.options.arena
         budget = PlanningBudget(nbytes, r.options.arena is not None)
         written = tuple(r.targets), tuple(file_layouts(r.graph, {}, r.targets).items())
-        key = tuple(r.layouts.items()), written, r.options.plan_key, len(r.device.numbers)
+        key = tuple(r.layouts.items()), written, r.options.plan_key, r.device.count
         return plan_folder(r.graph, r.machine, budget, *key)
 
     def _cached(self) -> PlannedProgram | None:
@@ -193,7 +193,8 @@ def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
         return replace(planned, device=request.device)
     from einturnip.runtime.stream.run import pinned_limit, with_host_tier
 
-    pinned = pinned_limit(request.options.host_memory, resident_nbytes())
+    arena = planned.memgraph.arenas_nbytes[-1] if request.device.host else 0
+    pinned = pinned_limit(request.options.host_memory, resident_nbytes(), arena)
     memgraph, staging = with_host_tier(planned.memgraph, pinned)
     return replace(planned, memgraph=memgraph, device=request.device, staging=staging)
 

@@ -151,7 +151,7 @@ class PlanRequest:
             file_layouts(graph, self.layouts, self.targets),
             frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in self.targets),
             options.reproducible,
-            len(self.device.numbers),
+            self.device.count,
             options.extra,
             choose,
             finished={i: self.finished[name] for i, (name, _) in enumerate(graph.outputs) if name in self.finished},
@@ -164,16 +164,23 @@ def request_for(
     """Return the request for a plan on a device of this machine, within the options' budget.
 
     Raises:
-        BindError: a link is stated for one device; the number of rates or memory sizes is not that of the devices.
+        BindError: a link is stated for one device; the number of rates or memory sizes is not that of the devices;
+            reproducible bits of unlike kinds of devices.
     """
-    if options.link is not None and not device.further:
+    if options.link is not None and device.count == 1:
         raise BindError(f"--link joins devices, and the plan is for one. help: {_named(2)}")
-    if options.rates and len(options.rates) != len(device.numbers):
-        stated, sites = len(options.rates), len(device.numbers)
+    if options.rates and len(options.rates) != device.count:
+        stated, sites = len(options.rates), device.count
         hint = "help: state one for each, such as 2,1 for two sites" if sites > 1 else f"help: {_named(stated)}"
         raise BindError(f"--rates states {stated} rates, and the plan is for {counted(sites, 'site')}. {hint}")
-    require_one_for_each(options, len(device.numbers))
-    machine, replayed = device.kind.machine(machine_here(options.workers or usable_cores()), device), options.replayed
+    require_one_for_each(options, device.count)
+    if options.reproducible and device.host and not device.kind.host_kernels:
+        raise BindError(
+            f"the kernels of {device.kind.name} and of the CPU round differently, so the bits would depend on which "
+            f"site computes a tile. help: --reproducible with devices of one kind, such as {device.kind.name}:0"
+        )
+    host, replayed = machine_here(options.workers or usable_cores()), options.replayed
+    machine, rates = device.kind.machine(host, device), options.rates or device.rates(host)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = rounded(available_memory() // 2)
@@ -181,9 +188,7 @@ def request_for(
         compiled = replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
-    machine = replace(
-        machine, compiled=compiled, link=options.link, rates=relative(options.rates) if options.rates else ()
-    )
+    machine = replace(machine, compiled=compiled, link=options.link, rates=relative(rates) if rates else ())
     # An output that goes to an array has its own name as its target.
     arrays = all(isinstance(s, ArraySource) for s in sources.values()) and all(t == n for n, t in targets.items())
     if arrays and device.kind.on_host and not options.reproducible:

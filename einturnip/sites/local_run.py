@@ -19,12 +19,12 @@ from einturnip.tuning.memory import RECEIVE_WINDOW
 class LocalSites:
     """The runs of all sites of a graph; implements ``Schedule`` (see ``state_machine``).
 
-    Each site decides on its own what it runs next, and learns about the others only through its wire. ``slots``: the
-    number of ops that each lane of one site runs at once.
+    Each site decides on its own what it runs next, and learns about the others only through its wire. ``slots``: for
+    each site, the number of ops that each of its lanes runs at once.
     """
 
-    def __init__(self, graph: MemGraph, ranks: Ranks, slots: Mapping[Lane, int]) -> None:
-        of, _ = lanes(graph, slots)
+    def __init__(self, graph: MemGraph, ranks: Ranks, slots: Sequence[Mapping[Lane, int]]) -> None:
+        of, _ = lanes(graph, slots[0])
         assert of is not None
         self.lane: Sequence[int] = of
         self.remaining = len(graph)
@@ -35,8 +35,8 @@ class LocalSites:
         self._messages: Messages = Messages()
         wire = LocalWire(self._messages, self._launches.append)
         self._runs = [
-            SiteRun(plan, [ranks[op] for op in plan.op], slots, RECEIVE_WINDOW, wire, self._launches.append)
-            for plan in split(graph)
+            SiteRun(plan, [ranks[op] for op in plan.op], of_site, RECEIVE_WINDOW, wire, self._launches.append)
+            for plan, of_site in zip(split(graph), slots, strict=True)
         ]
 
     @property

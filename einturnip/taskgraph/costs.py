@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from einturnip.cost.machine import Machine
-from einturnip.devices.kind import kind_of
+from einturnip.devices.kind import kinds_of
 from einturnip.ir.einsum import Box
 from einturnip.ir.region import Region, Space
 from einturnip.kernels.mask import LabelMask, label_mask
@@ -18,7 +18,7 @@ class KernelCosts:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._device = kind_of(machine.compute)
+        self._kinds = kinds_of(machine.compute)
         self._known: dict[tuple[object, ...], Costs] = {}
         self._tiles: dict[tuple[object, ...], Costs] = {}
         self._masks: dict[int, LabelMask] = {}
@@ -64,6 +64,6 @@ class KernelCosts:
 
             extents = tuple([hi - lo for lo, hi in box])
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
-            workspace = self._device.workspace_nbytes(e, extents, mode, self.machine.compiled)
+            workspace = max(kind.workspace_nbytes(e, extents, mode, self.machine.compiled) for kind in self._kinds)
             found = self._known[key] = workspace, seconds, kernel_flops(e, extents, mode)
         return found

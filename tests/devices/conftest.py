@@ -36,8 +36,12 @@ def put(
     devices: int = 1,
     source: LaunchExecutor | None = None,
 ) -> list[FakeCalls]:
-    """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
+    """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays.
+
+    ``kind``: as in ``--device``; with ``+cpu``, a device has three times the rate of the CPU.
+    """
     made: list[FakeCalls] = []
+    kind = kind.partition("+")[0]
 
     def opened(chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> list[Device]:
         pace, found = paced(delays), list[Device]()
@@ -56,4 +60,5 @@ def put(
     monkeypatch.setattr(device, "open", opened)
     monkeypatch.setattr(device, "choose", lambda numbers, option, word: chosen)
     monkeypatch.setattr(device, "arena_nbytes", lambda numbers: 64 << 20)
+    monkeypatch.setattr(device, "product_flops", lambda chosen, host: [3 * host.gemm_flops * host.workers] * devices)
     return made

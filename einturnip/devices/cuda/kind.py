@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from einturnip.caches import DEVICE_TESTS, DamagedEntry
 from einturnip.core.errors import DeviceError
 from einturnip.core.units import format_size
+from einturnip.cost.described_machines import product_flops
 from einturnip.devices.cuda.probe import driver, free_nbytes, probe
-from einturnip.devices.kind import DeviceChoice, DeviceKind
+from einturnip.devices.kind import DeviceChoice, DeviceKind, unknown_rates
 from einturnip.kernels.cuda.nvrtc import headers, nvrtc
 
 if TYPE_CHECKING:
+    from einturnip.cost.machine import Machine
     from einturnip.devices.protocol import Device
     from einturnip.ir.region import Space
     from einturnip.kernels.protocol import Mode
@@ -87,6 +89,15 @@ class CudaKind(DeviceKind):
 
         nbytes = generate(space, mode).workspace_nbytes(extents)
         return nbytes + 256 if nbytes else 0
+
+    def product_flops(self, chosen: DeviceChoice, host: Machine) -> Sequence[float]:
+        """Return the rates of the described machines with these GPUs."""
+        names = {gpu.number: gpu.name for gpu in probe().gpus}
+        found = [product_flops(names[number]) for number in chosen.numbers]
+        if None in found:
+            where = found.index(None)
+            raise unknown_rates(chosen, f"{chosen.names[where]} ({names[chosen.numbers[where]]})")
+        return [rate for rate in found if rate is not None]
 
     def open(self, chosen: DeviceChoice, arenas: Sequence[int], pinned: int) -> Sequence[Device]:
         """See DeviceKind. A GPU that was never used passes a self-test first."""

@@ -7,6 +7,9 @@ machine, which bounds the number of issued ops; therefore the order is decided l
 Bytes of files pass through pinned host memory: a load reads into it, then copies to the device; a store copies from
 the device, then writes. With several devices, an op runs on the device whose bytes it writes, and its stream waits for
 the marks of other devices.
+
+The host can be one of the devices (``HostSite``). A value that moves between it and another device is copied by a
+stream of the other one, and ops start when those of the host that they depend on have ended (``host_border``).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from einturnip.runtime.host.event_loop import OpEnded, OpIssued, located_error
 from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.host.index_origin import locate_index
 from einturnip.runtime.numeric_events import fetched_parts
+from einturnip.runtime.stream.host_border import released_at_end, running_devices
 from einturnip.tuning.memory import STAGED_IN, STAGED_OUT
 
 
@@ -79,10 +83,16 @@ class StreamEngine:
 
     The first ``host_nbytes`` pinned bytes of the first device are the graph's tier HOST; the buffers for transfers in
     and out follow. The first device's clock is the engine's clock, and its threads access files for all devices.
+    ``host``: the device that is the host, if one is.
     """
 
     def __init__(
-        self, graph: MemGraph, devices: Sequence[Device], transfers: TransferEnds, staging: tuple[int, int]
+        self,
+        graph: MemGraph,
+        devices: Sequence[Device],
+        transfers: TransferEnds,
+        staging: tuple[int, int],
+        host: int | None = None,
     ) -> None:
         self.graph = graph
         self.devices = devices
@@ -90,8 +100,8 @@ class StreamEngine:
         self._in_use = 0
         self.device.use()
         self._ahead = [self.device.now() - device.now() for device in devices]  # engine's clock less device's clock
-        self._of = graph.op_devices()
-        self._between = graph.between_devices()
+        self._host, self._of = host, running_devices(graph, host)
+        self._between, self._released_at_end = graph.between_devices(), released_at_end(graph, host)
         self.transfers = transfers
         self._events: deque[OpEnded | OpIssued] = deque()
         self._flights: dict[int, _OpInFlight] = {}
@@ -108,7 +118,8 @@ class StreamEngine:
         self._reading: deque[_OpInFlight] = deque()
         self._to_issue: deque[_OpInFlight] = deque()
         self._writing: deque[_OpInFlight] = deque()
-        self._free = [list(range(2 * window(devices)[Lane.COMPUTE])) for _ in devices]
+        most = max(devices[0].compute_streams, devices[-1].compute_streams)  # the host may have more
+        self._free = [list(range(4 * (most if k == host else devices[0].compute_streams))) for k in range(len(devices))]
 
     # --- the Engine interface ---
 
@@ -173,10 +184,19 @@ class StreamEngine:
     def _move(self, op: Op, device: Device) -> None:
         for target, source in self.transfers.views.moved(op):
             if self._between[op.id]:
-                other = self.devices[op.reads[0].offset // self.graph.device_nbytes]
-                device.fetch(Stream.ACROSS, target, other, source, op.seconds)
+                self._move_between(op, device, target, source)
             else:
                 device.copy(Stream.ACROSS, target, source, op.seconds)
+
+    def _move_between(self, op: Op, device: Device, target: Array, source: Array) -> None:
+        """Copy a tile from another device, or between ``device`` and the host."""
+        here, there = (row.offset // self.graph.device_nbytes for row in (op.writes[0], op.reads[0]))
+        if there == self._host:
+            device.copy_in(Stream.ACROSS, target, source, op.seconds)
+        elif here == self._host:
+            device.copy_out(Stream.ACROSS, target, source, op.seconds)
+        else:
+            device.fetch(Stream.ACROSS, target, self.devices[there], source, op.seconds)
 
     def _copy_in(self, flight: _OpInFlight, source: Array) -> None:
         near, seconds = flight.op.writes[0], flight.op.seconds
@@ -203,7 +223,8 @@ class StreamEngine:
             failure = located_error(error, self.transfers.describe(flight.op.id))
             raise failure from (None if failure is error else error)
         self._order.setdefault((flight.device, stream), deque()).append(flight)
-        self._events.append(OpIssued(flight.op.id))
+        if not self._released_at_end[flight.op.id]:
+            self._events.append(OpIssued(flight.op.id))
 
     def _begin(self, flight: _OpInFlight, stream: int) -> None:
         """Make a stream wait for the op's dependencies on other streams, and mark the begin of the op."""

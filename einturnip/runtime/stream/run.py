@@ -23,23 +23,25 @@ from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, window
 from einturnip.tuning.memory import STAGED_IN, STAGED_OUT, STREAM_PROCESS_NBYTES
 
 
-def pinned_limit(host_memory: int | None, resident: int) -> int:
-    """Return the bytes that a run can pin.
+def pinned_limit(host_memory: int | None, resident: int, arena: int = 0) -> int:
+    """Return the bytes that a run can pin for transfers and offloads.
 
     That is ``host_memory`` less the process's own memory, or a quarter of the free memory.
 
     ``host_memory``: the option ``--host-memory``; None if it is not given. ``resident``: bytes that the process uses.
+    ``arena``: bytes of the host's arena, if it is a site.
 
     Raises:
         CapacityError: the process alone needs all of ``host_memory``.
     """
     if host_memory is None:
         return available_memory() // 4
-    available = host_memory - resident - STREAM_PROCESS_NBYTES
+    needed = resident + STREAM_PROCESS_NBYTES + arena
+    available = host_memory - needed
     if available <= 0:
-        needed = resident + STREAM_PROCESS_NBYTES
+        arenas = f" with the {format_size(arena)} of the site cpu" if arena else " alone"
         raise CapacityError(
-            f"the process alone takes {format_size(needed)} of host memory, and --host-memory allows "
+            f"the process{arenas} takes {format_size(needed)} of host memory, and --host-memory allows "
             f"{format_size(host_memory)}",
             needed,
         )
@@ -119,8 +121,9 @@ def run_on_devices(
     devices: Sequence[Device],
     transfers: TransferEnds,
     staging: tuple[int, int],
+    host: int | None = None,
     tick: Callable[[RunTrace], None] | None = None,
     stop: threading.Event | None = None,
 ) -> RunTrace:
-    """Run every op; raises as ``event_loop.run_ops`` does."""
-    return drive(schedule, StreamEngine(graph, devices, transfers, staging), transfers.describe, 1, tick, stop)
+    """Run every op; raises as ``event_loop.run_ops`` does. ``host``: see StreamEngine."""
+    return drive(schedule, StreamEngine(graph, devices, transfers, staging, host), transfers.describe, 1, tick, stop)
