@@ -25,13 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.csr import take_rows
-from einturnip.eingraph.types import EinGraph
+from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.ir.einsum import Box
+from einturnip.kernels.mask import LabelMask
 from einturnip.tiling.device_assignment import AtomDevices, DeviceAssignment, assign_calls, readers_of_atoms
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import MOSTLY_READ, WORK_UNEVEN
+from einturnip.tuning.search import CALLS_OF_SHARE, MAX_CALLS_BALANCED, MOSTLY_READ, WORK_UNEVEN
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]
@@ -41,7 +42,8 @@ class Sites:
     """The sites of a graph's tiles.
 
     ``rates``: of the sites' kernels, by default equal. ``calls``: by node, the division of its labels by EinDecomp.
-    ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls.
+    ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls. ``flops``: the
+    operations of each site.
 
     Raises:
         BindError: a site is too slow for a share of the work.
@@ -51,6 +53,7 @@ class Sites:
         self.graph, self.count = graph, count
         assignment = self._assigned(rates or [1.0] * count)
         self.counted_nbytes = assignment.moved_nbytes + assignment.input_nbytes
+        self.flops = assignment.flops
         self.decomposition = assignment.flow.decomposition
         self.calls = self.decomposition.partitionings
         self._site: dict[int, Ints] = {}
@@ -64,16 +67,23 @@ class Sites:
             self._readers[i] = assignment.flow.tensors[i].ends, readers_of_atoms(assignment, i)
 
     def _assigned(self, rates: Sequence[float]) -> DeviceAssignment:
-        """Return the assignment with even work that moves and reads the fewest bytes."""
+        """Return the assignment with even work that moves and reads the fewest bytes.
+
+        More calls than shares are tried if a mask leaves calls unlike work.
+        """
         found: list[tuple[float, int, int, DeviceAssignment]] = []
-        for numbers in numbers_of_shares(rates):
-            for counts in numbers:
-                assignment = assign_calls(eindecomp(self.graph, sum(counts)), self.count, sites_of_shares(counts))
-                if len(numbers) == 1:
-                    return assignment
-                found.append((*_cost(assignment, rates), len(found), assignment))
-            if min(found)[0] <= WORK_UNEVEN:
-                break
+        statements = [node.einsum for node in self.graph.nodes if isinstance(node, EinsumNode)]
+        factors = CALLS_OF_SHARE if any(LabelMask(e).conditions for e in statements) else (1,)
+        for factor in factors:
+            for numbers in numbers_of_shares(rates):
+                if factor > 1 and factor * len(statements) * sum(numbers[0]) > MAX_CALLS_BALANCED:
+                    break
+                for counts in numbers:
+                    calls = eindecomp(self.graph, factor * sum(counts))
+                    assignment = assign_calls(calls, self.count, sites_of_shares(counts))
+                    found.append((*_cost(assignment, rates), len(found), assignment))
+                if min(found)[0] <= WORK_UNEVEN:
+                    return min(found)[-1]
         return min(found)[-1]
 
     def of_tiles(self, node: int, part: Partitioning) -> Callable[[Key], int]:

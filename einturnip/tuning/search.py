@@ -202,6 +202,12 @@ SHARES_UNEVEN = 1.03
 """[times] Shares are even enough if the slowest site takes at most this times the mean. Chosen."""
 WORK_UNEVEN = 1.05
 """[times] The same for the calls of a program; if they are less even, more shares are tried. Chosen."""
+CALLS_OF_SHARE = (1, 2, 3, 4, 6, 8)
+"""[calls] Calls of a statement for each share of the work, tried in turn if there is a mask. Limit: the search's time;
+up to 8 calls balance causal attention within 1.05 of the mean."""
+MAX_CALLS_BALANCED = 20_000
+"""[calls] More than one call for each share is tried if all statements together have at most as many. Limit: the
+search's time."""
 MAX_UNEVEN = 1.25
 """[times] With the most even shares, a site that would take more than this times the mean is refused. Chosen."""
 NUMBERS_OF_SHARES = 3

@@ -21,6 +21,7 @@ from einturnip.taskgraph.multi_device import tasks_of_calls
 from einturnip.taskgraph.types import TaskKind
 from einturnip.tiling import site_tiles
 from einturnip.tiling.build import lay_out
+from einturnip.tiling.device_assignment import assign_calls
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.label_classes import label_classes
@@ -83,6 +84,25 @@ def test_bytes_are_those_that_eindecomp_counts(name: str, sites: int) -> None:
     if name in ("product", "long sum", "ladder"):
         assert traffic.arriving.max() <= 1.1 * traffic.arriving.mean()
         assert traffic.kernel_seconds.max() <= 1.1 * traffic.kernel_seconds.mean()
+
+
+CAUSAL = """
+input Q : f32[h, n, d], K : f32[h, n, d], V : f32[h, n, d]
+S[a,i,j] = where(j <= i, sum[c] Q[a,i,c] * K[a,j,c], -inf)
+P[a,i,j] = exp(S[a,i,j] - max[j] S[a,i,j])
+O[a,i,c] = sum[j] P[a,i,j] * V[a,j,c] / sum[j] P[a,i,j]
+output O
+"""
+
+
+@pytest.mark.parametrize("sites, rates", [(3, ()), (12, ()), (64, ()), (5, (1.0, 1.0, 1.0, 1.0, 5.0))])
+def test_calls_that_a_mask_empties_are_balanced_by_more_calls(sites: int, rates: tuple[float, ...]) -> None:
+    graph = planned(CAUSAL, dict(h=4, n=4096, d=64), 1, 64 << 20).graph
+    found = Sites(graph, sites, rates)
+    work = np.array(assign_calls(eindecomp(graph, sites), sites).flops)
+    assert work.max() > 1.2 * work.mean()  # one call for each site
+    work = np.array(found.flops) / np.array(rates or 1.0)
+    assert round(work.max() / work.mean(), 2) <= 1.05
 
 
 @pytest.mark.parametrize("sites", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5))])
