@@ -24,7 +24,7 @@ from einturnip.ir.scalar import ScalarCall, labels_of, walk
 from einturnip.kernels.mask import LabelMask
 from einturnip.tiling.pieces import ConcatPieces, intersection, points, read_ranges
 from einturnip.tiling.types import Decomposition
-from einturnip.tuning.search import MASK_PARTS
+from einturnip.tuning.sites import MASK_PARTS
 
 Ints = NDArray[np.int64]
 _NONE: Ints = np.empty(0, np.int64)

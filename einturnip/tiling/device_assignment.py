@@ -28,7 +28,7 @@ from einturnip.core.distinct import sorted_distinct
 from einturnip.tiling.data_flow import DataFlow, TensorAtoms, data_flow, levels
 from einturnip.tiling.matching import matching
 from einturnip.tiling.types import Decomposition
-from einturnip.tuning.search import ASSIGNMENT_PASSES
+from einturnip.tuning.sites import ASSIGNMENT_PASSES
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Sequence
 
 from einturnip.core.errors import BindError
-from einturnip.tuning.search import MAX_SHARES, MAX_SHARES_OF_SITE, MAX_UNEVEN, NUMBERS_OF_SHARES, SHARES_UNEVEN
+from einturnip.tuning.sites import MAX_SHARES, MAX_SHARES_OF_SITE, MAX_UNEVEN, NUMBERS_OF_SHARES, SHARES_UNEVEN
 
 
 def numbers_of_shares(rates: Sequence[float]) -> list[list[tuple[int, ...]]]:

@@ -16,7 +16,7 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.sites import Sites
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import FEW_ALIGNED_CALLS, MAX_ALIGNED_TIMES, MAX_MISMATCH, MAX_PARTS, MAX_WAIT
+from einturnip.tuning.sites import FEW_ALIGNED_CALLS, MAX_ALIGNED_TIMES, MAX_MISMATCH, MAX_PARTS, MAX_WAIT
 
 
 def align(classes: LabelClasses, sites: Sites) -> LabelClasses:

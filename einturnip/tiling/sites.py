@@ -32,7 +32,7 @@ from einturnip.tiling.device_assignment import AtomDevices, DeviceAssignment, as
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import CALLS_OF_SHARE, MAX_CALLS_BALANCED, MOSTLY_READ, WORK_UNEVEN
+from einturnip.tuning.sites import CALLS_OF_SHARE, MAX_CALLS_BALANCED, MOSTLY_READ, WORK_UNEVEN
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The numbers that tune the planner and the run: ``search`` of a plan, ``memory`` and its run.
+"""Numbers that tune the planner and the run: ``search`` of a plan, ``sites``, ``memory`` and its run.
 
 A row is an assignment and what it means: ``[unit] Meaning. Basis.`` The basis is one of ``Measured``, ``Limit`` (bounds
 time, memory or size), ``Follows`` (from other numbers), or ``Chosen`` (no measurement of it is recorded). Rates of a

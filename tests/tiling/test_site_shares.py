@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from einturnip.core.errors import BindError
 from einturnip.cost.site_rates import parse_rates, relative
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
-from einturnip.tuning.search import MAX_SHARES_OF_SITE, MAX_UNEVEN, SHARES_UNEVEN
+from einturnip.tuning.sites import MAX_SHARES_OF_SITE, MAX_UNEVEN, SHARES_UNEVEN
 
 
 def test_equal_sites_have_a_share_each() -> None:

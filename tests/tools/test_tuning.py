@@ -17,7 +17,7 @@ import einturnip
 
 PACKAGE = Path(einturnip.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
-PARTS = ("search", "memory")
+PARTS = ("search", "sites", "memory")
 SEARCHED = ("cost", "eingraph", "memgraph", "planner", "runtime", "taskgraph", "tiling")
 ROW = re.compile(r"\[([^\]]+)\] (.+)\. (Measured|Limit|Follows|Chosen)(: .+)?\.", re.DOTALL)
 # Numbers that tune nothing, by kind.
