@@ -23,15 +23,22 @@ import numpy as np
 
 from einturnip.core.errors import InternalError, OutOfRange
 from einturnip.devices.cuda.calls import CudaCalls
-from einturnip.devices.cuda.cublas import CublasProduct
+from einturnip.devices.cuda.products import (
+    copying,
+    cublas_calls,
+    packed_operands,
+    packed_result,
+    product_plan,
+    product_sides,
+    view,
+)
 from einturnip.devices.protocol import Array, DeviceKernelCall, Stream, StreamMark, address
-from einturnip.ir.dtypes import from_numpy
+from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Space
-from einturnip.ir.scalar import OperandRef
-from einturnip.kernels.cuda.gemm import Gemm, gemm
+from einturnip.kernels.cuda.gemm import Gemm
 from einturnip.kernels.cuda.generate import generate, layout
-from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, DeviceTile
+from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel
 
 COMPUTE_STREAMS = 4
 STATUSES = 64
@@ -138,9 +145,7 @@ class CudaDevice:
         if target.flags.c_contiguous and source.flags.c_contiguous:
             self._calls.copy(self._at(target), self._at(source), source.nbytes, self._streams[stream])
             return
-        space = _copying(source.ndim, source.shape, source.dtype)
-        work = DeviceKernelCall(space, source.shape, "full", (target,), (source,), (0,) * source.ndim, True, source[:0])
-        self._generated(stream, work, 0, STATUSES)
+        self._generated(stream, copying(target, source), 0, STATUSES)
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
         """See Device. Without direct access between the two GPUs, the driver copies through the host."""
@@ -154,19 +159,20 @@ class CudaDevice:
         self._status_sources[status] = _StatusSource(work.space, work.extents, work.origins, stream)
         if not all(x.size for x in work.outs):
             return
-        plan = _product(work)
-        if plan is not None:
-            self._multiply(stream, work, plan)
-            return
         place = address(work.workspace) if work.workspace.size else self.places.base
         workspace = -(-(self._device + place - self.places.base) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        end = self._device + place - self.places.base + work.workspace.nbytes
+        plan = product_plan(work, end - workspace)
+        if plan is not None:
+            self._multiply(stream, work, plan, workspace)
+            return
         self._generated(stream, work, workspace, status)
         pinned = self._host + self._pinned_statuses + status * STATUS_NBYTES
         self._calls.copy(pinned, self._status_address(status), STATUS_NBYTES, self._streams[stream])
 
     def _generated(self, stream: int, work: DeviceKernelCall, workspace: int, status: int) -> None:
         """Launch a generated kernel. ``workspace``: its aligned address on the device."""
-        operands, outs = [_view(x) for x in work.operands], [_view(x) for x in work.outs]
+        operands, outs = [view(x) for x in work.operands], [view(x) for x in work.outs]
         kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, operands, outs))
         nbytes = kernel.workspace_nbytes(work.extents)
         if nbytes and nbytes > self._at(work.workspace) + work.workspace.nbytes - workspace:
@@ -195,31 +201,30 @@ class CudaDevice:
             found = self._functions[kernel.name, entry] = self._calls.function(self._modules[kernel.name], entry)
         return found
 
-    def _multiply(self, stream: int, work: DeviceKernelCall, plan: Gemm) -> None:
+    def _multiply(self, stream: int, work: DeviceKernelCall, plan: Gemm, workspace: int) -> None:
+        """Submit a product to cuBLAS, between copies of the tiles that it cannot use in place."""
         e = work.space
         assert isinstance(e, Einsum)
-        left, right = _sides(e)
-        at = [self._at(work.operands[left]), self._at(work.operands[right]), self._at(work.outs[0])]
-        names = plan.product.name, plan.compute.name, plan.result.name
-        beta = 0.0 if work.mode == "full" or work.first else 1.0
-        for steps in _steps(plan):
-            a, b, c = (x + step for x, step in zip(at, steps, strict=True))
-            rows, columns, out = plan.left, plan.right, plan.out
-            self._calls.multiply(
-                CublasProduct(
-                    plan.n,
-                    plan.m,
-                    plan.k,
-                    plan.batch,
-                    (b, columns.transposed, columns.leading, columns.batch_stride),
-                    (a, rows.transposed, rows.leading, rows.batch_stride),
-                    (c, out.leading, out.batch_stride),
-                    names,
-                    plan.alpha,
-                    beta,
-                ),
-                self._streams[stream],
-            )
+        left, right = product_sides(e)
+        places = [self._at(work.operands[left]), self._at(work.operands[right]), self._at(work.outs[0])]
+        adds = work.mode != "full" and not work.first
+
+        def packed(shape: tuple[int, ...], dtype: DType, offset: int) -> Array:
+            return self.places.array(workspace - self._device + offset, shape, dtype.numpy)
+
+        for n, source in enumerate(packed_operands(work, plan)):
+            if source is not None:
+                copy = packed(source.shape, plan.product, (plan.left, plan.right)[n].offset)
+                places[n] = self._at(copy)
+                self._generated(stream, copying(copy, source), 0, STATUSES)
+        target = packed_result(work, plan)
+        if target is not None:
+            made = packed(target.shape, plan.result, plan.out.offset)
+            places[2] = self._at(made)
+        for call in cublas_calls(plan, places, 1.0 if adds and target is None else 0.0):
+            self._calls.multiply(call, self._streams[stream])
+        if target is not None:
+            self._generated(stream, copying(target, made, adds), 0, STATUSES)
 
     def fp_flags(self, status: int) -> int:
         """See Device."""
@@ -332,48 +337,7 @@ class _Event:
         self._device.reuse(self.event)
 
 
-def _view(array: Array) -> DeviceTile:
-    return DeviceTile(array.strides, address(array) % 16 == 0)
-
-
 _kernel = lru_cache(maxsize=1024)(generate)
-
-
-def _product(work: DeviceKernelCall) -> Gemm | None:
-    """Return the call as a product of cuBLAS; None if that is impossible, or needs packed tiles."""
-    if not isinstance(work.space, Einsum) or work.mode in ("finalize", "combine") or work.space.aggregation is None:
-        return None
-    if len(work.outs) != 1:
-        return None
-    plan = gemm(
-        work.space, work.extents, [_view(x) for x in work.operands], _view(work.outs[0]), work.mode == "accumulate"
-    )
-    if plan is None or plan.left.packed or plan.right.packed or plan.out.packed:
-        return None
-    return plan if from_numpy(work.outs[0].dtype) == plan.result else None
-
-
-def _sides(einsum: Einsum) -> tuple[int, int]:
-    from einturnip.ir.einsum import contraction
-
-    found = contraction(einsum)
-    assert found is not None
-    return found.left, found.right
-
-
-def _steps(plan: Gemm) -> list[tuple[int, int, int]]:
-    """Return, for each cuBLAS call of a product, the byte offsets of left, right and result."""
-    found = [(0, 0, 0)]
-    for extent, (a, b, c) in plan.outer:
-        found = [(x + i * a, y + i * b, z + i * c) for x, y, z in found for i in range(extent)]
-    return found
-
-
-def _copying(rank: int, shape: tuple[int, ...], dtype: Any) -> Einsum:
-    """Return the einsum that copies a tensor."""
-    labels = tuple(range(rank))
-    kind = from_numpy(dtype)
-    return Einsum(("",) * rank, shape, rank, (labels,), (kind,), OperandRef(0, kind), None)
 
 
 def _out_of_range(source: _StatusSource, place: int, key: int, value: int) -> OutOfRange:

@@ -85,9 +85,10 @@ class CudaKind(DeviceKind):
 
     def workspace_nbytes(self, space: Space, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
         """Return the bytes of workspace, which kernels of GPUs align to 256 bytes."""
+        from einturnip.devices.cuda.products import packing_nbytes
         from einturnip.kernels.cuda.generate import generate
 
-        nbytes = generate(space, mode).workspace_nbytes(extents)
+        nbytes = max(generate(space, mode).workspace_nbytes(extents), packing_nbytes(space, extents, mode))
         return nbytes + 256 if nbytes else 0
 
     def product_flops(self, chosen: DeviceChoice, host: Machine) -> Sequence[float]:
