@@ -68,9 +68,12 @@ def instants(fault: str, count: int = 10) -> list[Any]:
 
 
 def run_with(
-    client: Any, act: Callable[[], None], drawn: float, out: Path, **options: Any
+    client: Any, act: Callable[[], None], drawn: float, out: Path, array: Any = None, **options: Any
 ) -> tuple[BaseException | None, Any]:
-    """Run the program; ``act`` at an instant. Return the error or the result."""
+    """Run the program; ``act`` at an instant. Return the error or the result.
+
+    ``array``: the input, if not an array of this process.
+    """
     instant, acted, following = Instant(drawn), list[bool](), ClusterRun._next
 
     def heard(run: ClusterRun, connections: Any) -> Any:
@@ -90,7 +93,7 @@ def run_with(
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(ClusterRun, "_next", heard))
         try:
-            found = et.compile(TEXT)(A=matrix(), client=client, **options)
+            found = et.compile(TEXT)(A=matrix() if array is None else array, client=client, **options)
         except (EinturnipError, KeyboardInterrupt) as error:
             assert acted
             return error, None

@@ -1,16 +1,21 @@
-"""Fetches between Dask workers that are stopped: each ends, whenever the stop comes."""
+"""Fetches of Dask workers that are stopped: each ends, whenever the stop comes."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from einturnip.core.errors import Interrupted
-from einturnip.sites.wires.dask import Address, DaskWire
+from einturnip.sites.wires import dask
+from einturnip.sites.wires.dask import Address, CoordinatorConnection, DaskWire, WorkerInboxes
+from einturnip.sites.wires.dask_chunks import PeerChunks
+from einturnip.sites.wires.dask_cluster import close_inbox, open_inbox
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
@@ -43,3 +48,46 @@ def test_a_fetch_ends_however_early_it_is_stopped(turns: int) -> None:
     assert asked == ([7] if turns else [])
     (end,) = posted
     assert end.op == 0 and isinstance(end.error, Interrupted)
+
+
+@pytest.mark.parametrize("ends", ["coordinator", "inbox"])
+@pytest.mark.parametrize("which", ["tile", "piece"])
+def test_a_call_of_a_process_that_no_longer_listens_ends_with_the_run(which: str, ends: str) -> None:
+    """Dask would try for half a minute to connect, and the next run would wait for the worker."""
+    loop, asked, says = asyncio.new_event_loop(), asyncio.Event(), asyncio.Queue[Any]()
+
+    async def never(**_: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    worker: Any = SimpleNamespace(
+        loop=SimpleNamespace(asyncio_loop=loop),
+        rpc=lambda address: SimpleNamespace(einturnip_get=never, einturnip_acknowledge=never),
+        handlers={},
+        extensions={},
+        connection_args={},
+    )
+    comm = SimpleNamespace(write=mock.AsyncMock(), read=says.get, close=mock.AsyncMock())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        open_inbox("run", "token", worker)
+        with mock.patch.object(dask, "connect", mock.AsyncMock(return_value=comm)):
+            connection = CoordinatorConnection(worker, "c", "run", "token", 0)
+        chunks = PeerChunks(worker, Address("run", "token", 0, ("a", "b")), WorkerInboxes.of(worker).runs["run"])
+        get = connection.get if which == "tile" else lambda number: chunks.fetch(number, [1])
+
+        async def end() -> None:
+            await asked.wait()
+            await says.put({"do": "stop"}) if ends == "coordinator" else close_inbox("run", worker)
+
+        ending = asyncio.run_coroutine_threadsafe(end(), loop)
+        for _ in range(2):  # the second call comes after the end
+            with pytest.raises(Interrupted):
+                get(7)
+        ending.result()
+        connection.close()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -47,12 +47,35 @@ class RunInbox(SiteInbox):
         self.outgoing = asyncio.Semaphore(RECEIVE_WINDOW)
         self.leaving = Counter[int]()
         self.pieces: dict[int, Callable[[], Array]] = {}
-        self.opening: asyncio.Future[Any] | None = None
+        self._calls = set[asyncio.Future[Any]]()
+        self._is_over = False
 
     def close(self) -> None:
-        """End the attempt to reach the coordinator, if there is one: the run is over."""
-        if self.opening is not None:
-            self.opening.cancel()
+        """End the calls that are under way: the run is over.
+
+        One whose process no longer listens would try to connect for half a minute, and the worker's task with it.
+        """
+        self._is_over = True
+        for call in [*self._calls]:
+            call.cancel()
+
+    async def until_over(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Return the result of a call of another process, unless the run ends before.
+
+        Raises:
+            Interrupted: the run is over.
+        """
+        if self._is_over:
+            call.close()
+            raise Interrupted("the run is over")
+        task = asyncio.ensure_future(call)
+        self._calls.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise Interrupted("the run is over") from None
+        finally:
+            self._calls.discard(task)
 
     def arrived_at_peer(self, number: int) -> None:
         """Allow another value to be sent."""
@@ -225,6 +248,7 @@ class CoordinatorConnection:
         self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._comm: Any = None
         self._reading: Any = None
+        self._calls: RunInbox
         self._do(self._open())
 
     def message(self) -> dict[str, Any]:
@@ -268,12 +292,8 @@ class CoordinatorConnection:
         inbox = WorkerInboxes.of(self._worker).runs.get(self._run)
         if inbox is None:
             raise Interrupted("the run is over")
-        arguments = self._worker.connection_args
-        inbox.opening = asyncio.ensure_future(connect(self._address, timeout=CONNECT_SECONDS, **arguments))
-        try:
-            self._comm = await inbox.opening
-        except asyncio.CancelledError:
-            raise Interrupted("the run is over") from None
+        self._calls, arguments = inbox, self._worker.connection_args
+        self._comm = await inbox.until_over(connect(self._address, timeout=CONNECT_SECONDS, **arguments))
         message = {"run": self._run, "token": self._token, "value": self.site}
         await self._comm.write({"op": "einturnip_site", "reply": False, **message})
         self._reading = asyncio.ensure_future(self._read())
@@ -287,13 +307,15 @@ class CoordinatorConnection:
             self._inbox.put(message)
             if message["do"] == "stop":
                 self.stopped.set()
+                self._calls.close()
                 self.on_stop()
                 return
 
     async def _ask(self, message: str, number: int) -> Any:
         rpc = self._worker.rpc(self._address)
         try:
-            return await getattr(rpc, message)(run=self._run, token=self._token, value=number)
+            call = getattr(rpc, message)(run=self._run, token=self._token, value=number)
+            return await self._calls.until_over(call)
         except OSError as error:
             raise PeerLost(f"the process that began the run does not answer: {error}") from error
 

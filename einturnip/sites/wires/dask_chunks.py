@@ -234,9 +234,9 @@ class PeerChunks:
         to, address = self._address.sites[site], self._address
         message = {"run": address.run, "token": address.token, "value": number}
         try:
-            reply = await self._worker.rpc(to).einturnip_get(**message)
+            reply = await self._inbox.until_over(self._worker.rpc(to).einturnip_get(**message))
             data = np.frombuffer(reply["data"], np.uint8)
-            await self._worker.rpc(to).einturnip_acknowledge(**message)
+            await self._inbox.until_over(self._worker.rpc(to).einturnip_acknowledge(**message))
         except OSError as error:
             raise PeerLost(f"the worker {to} does not answer: {error}") from error
         self.received[site] += data.nbytes
