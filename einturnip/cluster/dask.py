@@ -113,11 +113,10 @@ def run_site(run: str, token: str, coordinator: str, site: int) -> dict[tuple[st
     worker = this_worker()
     try:
         end = WorkerEnd(worker, coordinator, run, token, site)
-    except Interrupted:  # another site has ended the run
-        return {}
-    try:
         _reset_peak()
         return take_part(end)
+    except Interrupted:  # another site has ended the run
+        return {}
     finally:
         WorkerInboxes.of(worker).site_ended(run)
 
@@ -139,7 +138,7 @@ class WorkerEnd(CoordinatorConnection):
 
     def wire(self, part: SitePart, views: OpViews, post: Callable[[Any], None]) -> DaskWire:
         """See SiteEnd."""
-        return DaskWire(self._worker, self._place, part, views, post)
+        return DaskWire(self._worker, self._place, self._messages, part, views, post)
 
     def attach(self, post: Callable[[Report], None], value: Callable[[int], Array], numbered: dict[int, int]) -> None:
         """See SiteEnd."""

@@ -47,35 +47,55 @@ class RunInbox(SiteInbox):
         self.outgoing = asyncio.Semaphore(RECEIVE_WINDOW)
         self.leaving = Counter[int]()
         self.pieces: dict[int, Callable[[], Array]] = {}
-        self._calls = set[asyncio.Future[Any]]()
-        self._is_over = False
+        self._calls, self._queued = set[asyncio.Future[Any]](), set[asyncio.Future[Any]]()
+        self._has_stopped = self.is_over = False
 
     def close(self) -> None:
-        """End the calls that are under way: the run is over.
+        """End the calls that are under way, and those of others that wait here: the run is over."""
+        self.is_over = True
+        self.stop_calls()
+        for waiting in [*self._queued]:
+            waiting.cancel()
+
+    def stop_calls(self) -> None:
+        """End the calls that are under way: this site has failed, or the run is over.
 
         One whose process no longer listens would try to connect for half a minute, and the worker's task with it.
         """
-        self._is_over = True
+        self._has_stopped = True
         for call in [*self._calls]:
             call.cancel()
 
     async def until_over(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """Return the result of a call of another process, unless the run ends before.
+        """Return the result of a call of another process, unless this site fails or the run ends before.
 
         Raises:
             Interrupted: the run is over.
         """
-        if self._is_over:
+        return await self._awaited(call, self._calls, self._has_stopped)
+
+    async def free_slot(self) -> None:
+        """Wait until another value may leave.
+
+        One whose receiver was killed keeps its slot, so the end of the run ends this.
+
+        Raises:
+            Interrupted: the run is over.
+        """
+        await self._awaited(self.outgoing.acquire(), self._queued, self.is_over)
+
+    async def _awaited(self, call: Coroutine[Any, Any, Any], under_way: set[asyncio.Future[Any]], ended: bool) -> Any:
+        if ended:
             call.close()
             raise Interrupted("the run is over")
         task = asyncio.ensure_future(call)
-        self._calls.add(task)
+        under_way.add(task)
         try:
             return await task
         except asyncio.CancelledError:
             raise Interrupted("the run is over") from None
         finally:
-            self._calls.discard(task)
+            under_way.discard(task)
 
     def arrived_at_peer(self, number: int) -> None:
         """Allow another value to be sent."""
@@ -106,10 +126,10 @@ class WorkerInboxes:
     def site_ended(self, run: str) -> None:
         """Forget a run whose task here has ended.
 
-        If other sites may still read pieces of chunks from here, ``close_inbox`` ends it.
+        If other sites may still read pieces of chunks from here, the end of the coordinator's connection ends it.
         """
         inbox = self.runs.get(run)
-        if inbox is not None and inbox.pieces:
+        if inbox is not None and inbox.pieces and not inbox.is_over:
             inbox.detach()
         else:
             self.runs.pop(run, None)
@@ -124,7 +144,7 @@ class WorkerInboxes:
         """Return the bytes of a value; at most RECEIVE_WINDOW values leave at the same time."""
         inbox = self._inbox(run, token)
         if value in inbox.numbered or value in inbox.pieces:  # tiles of outputs, which are neither, take no slot
-            await inbox.outgoing.acquire()
+            await inbox.free_slot()
             inbox.leaving[value] += 1
         try:
             return {"data": to_serialize(as_bytes(np.ascontiguousarray(inbox.value(value))))}
@@ -160,9 +180,17 @@ class Address:
 class DaskWire(NumberedTransfers):
     """One site's end of the wire."""
 
-    def __init__(self, worker: Any, address: Address, part: SitePart, views: OpViews, post: Callable[[Any], None]):
+    def __init__(
+        self,
+        worker: Any,
+        address: Address,
+        inbox: RunInbox,
+        part: SitePart,
+        views: OpViews,
+        post: Callable[[Any], None],
+    ) -> None:
         super().__init__(part, views, post)
-        self._worker, self._address = worker, address
+        self._worker, self._address, self._inbox = worker, address, inbox
         self._tasks: set[Any] = set()
         self._stopped = False
 
@@ -185,11 +213,12 @@ class DaskWire(NumberedTransfers):
         self._begin(self._fetch(op), ended)
 
     def stop(self) -> None:
-        """Give up all transfers; those that are under way end with an error."""
+        """Give up all transfers and other calls of this site; those that are under way end with an error."""
         self._worker.loop.asyncio_loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         self._stopped = True
+        self._inbox.stop_calls()
         for task in [*self._tasks]:
             task.cancel()
 
@@ -248,6 +277,7 @@ class CoordinatorConnection:
         self._inbox: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._comm: Any = None
         self._reading: Any = None
+        self._has_closed = False
         self._calls: RunInbox
         self._do(self._open())
 
@@ -282,7 +312,11 @@ class CoordinatorConnection:
         self._do(self._ask("einturnip_offer", number))
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection.
+
+        If other sites may still read pieces of chunks from here, the coordinator ends it.
+        """
+        self.on_stop = self.stopped.set
         self._do(self._close())
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -309,6 +343,9 @@ class CoordinatorConnection:
                 self.stopped.set()
                 self._calls.close()
                 self.on_stop()
+                if self._has_closed:
+                    WorkerInboxes.of(self._worker).runs.pop(self._run, None)
+                    await self._comm.close()
                 return
 
     async def _ask(self, message: str, number: int) -> Any:
@@ -320,5 +357,7 @@ class CoordinatorConnection:
             raise PeerLost(f"the process that began the run does not answer: {error}") from error
 
     async def _close(self) -> None:
-        self._reading.cancel()
-        await self._comm.close()
+        self._has_closed = True
+        if self._calls.is_over or not self._calls.pieces:
+            self._reading.cancel()
+            await self._comm.close()
