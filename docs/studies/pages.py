@@ -19,10 +19,11 @@ def with_tables(page: str, lines: Iterable[str]) -> str:
     return "\n".join([head + BEGIN, *lines, "", END + rest.partition(END)[2]])
 
 
-def write(page: Path, numbers: Numbers, lines: Iterable[str], picture: str) -> None:
-    """Store the numbers and the picture next to the page, and the tables in it."""
+def write(page: Path, numbers: Numbers, lines: Iterable[str], picture: str = "") -> None:
+    """Store the numbers and the picture, if there is one, next to the page, and the tables in it."""
     page.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
-    page.with_suffix(".svg").write_text(picture)
+    if picture:
+        page.with_suffix(".svg").write_text(picture)
     page.write_text(with_tables(page.read_text(), lines))
 
 

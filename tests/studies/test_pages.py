@@ -12,7 +12,10 @@ import language_models
 import pages
 import policies
 import scaling
+import slices
 from einturnip.cost.described_machines import described
+from offload_policies import MemoryBudgets
+from offload_policies.trace import trace
 
 AGAIN = "numbers changed: run the page's command again, and correct its text"
 
@@ -24,6 +27,33 @@ def test_tables_and_picture_are_those_of_the_numbers(study: ModuleType) -> None:
     numbers, page = pages.stored(study.PAGE), study.PAGE.read_text()
     assert pages.with_tables(page, study.tables(numbers)) == page
     assert study.PAGE.with_suffix(".svg").read_text() == study.picture(numbers)
+
+
+def test_the_table_of_slices_is_that_of_the_numbers() -> None:
+    page = slices.PAGE.read_text()
+    assert pages.with_tables(page, slices.tables(pages.stored(slices.PAGE))) == page
+
+
+def test_a_cell_of_slices_is_what_the_script_computes() -> None:
+    found = slices.cell(policies.workload("mlp_training", described(slices.MACHINE)), 0.12)
+    assert found == pages.stored(slices.PAGE)["mlp_training"]["12%"], AGAIN
+
+
+def test_slices_leave_as_far_as_bytes_are_missing() -> None:
+    work = policies.workload("mlp_training", described(slices.MACHINE))
+    seen = trace(work.tasks(policies.AMPLE), described(slices.MACHINE), MemoryBudgets(policies.AMPLE, policies.AMPLE))
+    memory = slices.DeviceMemory(seen, 4)
+    v = next(v for v, size in enumerate(seen.size) if size >= 1 << 20 and not seen.stored[v])
+    size = seen.size[v]
+    memory.hold(v)
+    assert memory.moved == 0 and memory.used == size
+    memory.evict(v, 1, 4096)  # a quarter is written
+    assert memory.moved == size // 4 and memory.used == size - size // 4 == memory.held[v]
+    memory.hold(v)  # and read again
+    memory.evict(v, 1, 4096)  # the second time it has a copy
+    assert memory.moved == 2 * (size // 4)
+    memory.evict(v, size, 4096)
+    assert memory.moved == 2 * (size // 4) + size - size // 4 and memory.used == 0 and v not in memory.held
 
 
 @pytest.mark.parametrize("policy", [pytest.param("ours", marks=pytest.mark.slow), "flexgen"])
