@@ -77,6 +77,8 @@ def run_on_cluster(
     report, _ = job.run(progress, stop)
     assert job.on_workers is not None
     values = _values({name: t for name, t in job.targets.items() if t is not None}) | job.on_workers.arrays
+    if job.on_workers.plan.pages is not None:  # the result keeps a mapped file, which takes no memory
+        return Result(values, lambda: report, partial(_analysed, job.ran, lambda: report))
     return Result(values, lambda: report, analysis(job.ran, lambda: report))
 
 

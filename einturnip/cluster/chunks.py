@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.cluster.tensors import Place, tile_of
+from einturnip.cluster.tensors import Place, PlannedInput, tile_of
 from einturnip.core.errors import InternalError, WorkerLost
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, Lane, OpKind, output_tier
@@ -117,14 +117,10 @@ def kept_grids(
 
 
 def extra_nbytes(
-    parts: Sequence[SitePart], graph: EinGraph, sources: Mapping[str, Source], kept: Collection[str]
+    parts: Sequence[SitePart], graph: EinGraph, inputs: Mapping[str, PlannedInput], kept: Collection[str]
 ) -> tuple[int, ...]:
     """Return the bytes that chunks take in each worker: pieces in transit, and blocks of outputs."""
-    tiers = [
-        tier
-        for name, tier in input_tiers(graph).items()
-        if isinstance(source := sources[name], PlacedSource) and not source.whole_chunks
-    ]
+    tiers = [tier for name, tier in input_tiers(graph).items() if inputs[name].in_pieces]
     reads = [part.graph.read[np.isin(part.graph.read[:, 0], tiers), 2].max(initial=0) for part in parts]
     pieces = (slots(1)[Lane.IN] + RECEIVE_WINDOW) * int(max(reads, default=0))
     stores = [output_tier(graph, i) for i, (name, _) in enumerate(graph.outputs) if name in kept]

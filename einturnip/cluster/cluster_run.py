@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import Empty
 from typing import Any
 
 import numpy as np
 
+from einturnip.caches import Piece
 from einturnip.cluster.chunks import chunk_places, kept_grids
 from einturnip.cluster.planning import PARTS, SitesPlan
 from einturnip.cluster.tensors import AT_COORDINATOR, input_places, output_places, tile_of
@@ -21,10 +22,9 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import FILES, Lane, OpKind
 from einturnip.planner.request import Options
 from einturnip.runtime.scheduler.report import Progress
-from einturnip.sites.input_traffic import input_traffic
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.types import Array, Region, Sink, Source, empty
-from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, TICK_SECONDS
+from einturnip.tuning.memory import JOIN_SECONDS, LOST_SECONDS, SCHEDULER_LOST_SECONDS, SENT_NBYTES, TICK_SECONDS
 
 
 def no_scheduler() -> RunError:
@@ -59,7 +59,7 @@ class ClusterRun:
             "compiled": plan.planned.machine.compiled,
             "bounded": options.arena is None,
             "is_repeatable": is_repeatable,
-            "read_by_several": tuple(x.node for x in input_traffic(plan.planned.memgraph) if x.read_again),
+            "read_by_several": plan.read_again,
         }
         addresses = [worker.address for worker in plan.workers]
         self.chunks = chunk_places(plan.parts, graph, sources, addresses, len(plan.planned.memgraph))
@@ -70,7 +70,6 @@ class ClusterRun:
         self._stored = set[int]()  # stores whose tiles are on disk or in this process
         self._writes = _Writes()
         self._total = sum(len(part.graph) for part in plan.parts)
-        self._device = plan.planned.memgraph.op_devices()
         names = [n.name for n in graph.nodes if isinstance(n, InputNode)]
         self._at_coordinator = {name for name in names if inputs.get(name) == AT_COORDINATOR}
 
@@ -79,7 +78,7 @@ class ClusterRun:
     ) -> list[dict[str, Any]]:
         """Run all sites and return what each of them measured."""
         sites = [worker.address for worker in self.plan.workers]
-        connections = self.cluster.begin(sites, self._part, self._tile, self._store, lambda op: int(self._device[op]))
+        connections = self.cluster.begin(sites, self._part, self._tile, self._store, self.plan.site_of)
         try:
             found = self._watch(connections, progress, stop)
             self._keep(connections, stop)
@@ -229,7 +228,8 @@ class ClusterRun:
         share = done / max(1, total)
         return Progress(done, total, int(share * flops), flops, int(share * nbytes), nbytes, seconds, statement)
 
-    def _part(self, site: int) -> bytes:
+    def _part(self, site: int) -> Iterator[list[Piece]]:
+        """Yield the encoded part of a site, in pieces, a batch of SENT_NBYTES after the other."""
         addresses = tuple(worker.address for worker in self.plan.workers)
         own = {
             "inputs": self.settings["inputs"] | self.chunks.inputs[site],
@@ -238,7 +238,10 @@ class ClusterRun:
             "served": self.chunks.served[site],
             "extra": self.plan.extra[site],
         }
-        return b"".join(PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.settings | own)))
+        encoded = PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.settings | own))
+        for batch in batches(encoded, SENT_NBYTES):
+            yield batch
+            self.plan.forget_pages()
 
     def _keep(self, connections: SiteConnections, stop: threading.Event | None) -> None:
         """Make Dask arrays of the output blocks that stay on the workers."""
@@ -273,6 +276,22 @@ class ClusterRun:
         with self._writes.one():
             sink.write(region, tile)
             self._stored.add(number)
+
+
+def batches(pieces: Sequence[Piece], nbytes: int) -> Iterator[list[Piece]]:
+    """Yield pieces of bytes in batches of at most ``nbytes``."""
+    batch, free = list[Piece](), nbytes
+    for piece in pieces:
+        at = 0
+        while at < len(piece):
+            part = memoryview(piece)[at : at + free]
+            batch.append(part)
+            at, free = at + len(part), free - len(part)
+            if not free:
+                yield batch
+                batch, free = [], nbytes
+    if batch:
+        yield batch
 
 
 class _Writes:

@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from einturnip.cluster.cluster_run import ClusterRun, no_scheduler
 from einturnip.cluster.planning import SitesPlan, plan_on
+from einturnip.cluster.planning_process import plan_apart
 from einturnip.cluster.site_reports import joined_events, run_report
+from einturnip.cluster.tensors import planned_inputs
 from einturnip.cluster.transport import Cluster
 from einturnip.cluster.workers import Worker
-from einturnip.compiler import compile_kernels
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.planner import run_lower_bound
@@ -35,8 +37,23 @@ def plan_on_workers(
     """Plan a program for the workers of a cluster; see ``planning.plan_on``."""
     cluster.locate(sources, options.memory)
     workers = cluster.workers()
-    plan = plan_on(workers, graph, sources, targets, _linked(options, cluster, workers), kept)
+    plan = _plan(cluster, workers, graph, sources, targets, options, kept)
     return OnWorkers(cluster, graph, targets, plan)
+
+
+def _plan(
+    cluster: Cluster,
+    workers: tuple[Worker, ...],
+    graph: EinGraph,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str],
+    options: Options,
+    kept: frozenset[str],
+    finished: Mapping[str, Sequence[Region]] = MappingProxyType({}),
+    stop: threading.Event | None = None,
+) -> SitesPlan:
+    what = workers, graph, planned_inputs(sources), targets, _linked(options, cluster, workers), kept, finished
+    return plan_on(*what) if cluster.plans_within_memory else plan_apart(*what, stop)
 
 
 @dataclass(slots=True)
@@ -71,7 +88,6 @@ class OnWorkers:
         lost = list[str]()
         finished = dict[str, list[Region]]()
         while True:
-            compile_kernels(self.plan.planned, options)
             run: ClusterRun | None = None
             try:
                 run = ClusterRun(self.cluster, self.plan, sources, sinks, options, len(lost) < options.retries)
@@ -137,8 +153,9 @@ class OnWorkers:
             except RunError as error:
                 raise _not_repeatable(reason, error) from error
             time.sleep(TICK_SECONDS)
-        options = replace(_linked(options, self.cluster, workers), rates=())  # which were those of other workers
-        return plan_on(workers, self.graph, sources, self.targets, options, self.plan.kept, finished)
+        options = replace(options, rates=())  # which were those of other workers
+        kept = self.plan.kept
+        return _plan(self.cluster, workers, self.graph, sources, self.targets, options, kept, finished, stop)
 
 
 def _linked(options: Options, cluster: Cluster, workers: Sequence[Worker]) -> Options:

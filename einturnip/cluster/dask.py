@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from einturnip.caches import Piece
 from einturnip.cluster.dask_arrays import locate
 from einturnip.cluster.site_task import describe, take_part
 from einturnip.cluster.workers import Worker, accepted
@@ -72,7 +73,7 @@ class DaskCluster:
     def begin(
         self,
         sites: Sequence[str],
-        parts: Callable[[int], bytes],
+        parts: Callable[[int], Iterator[list[Piece]]],
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],

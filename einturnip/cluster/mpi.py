@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.caches import Piece
 from einturnip.cluster.mpi_rank import JobRank, Message, ignored, numbered, serve, this_rank
 from einturnip.cluster.mpi_states import BlockReader, RankBlocks, RankSource
 from einturnip.cluster.transport import Blocks
@@ -46,7 +47,7 @@ class RankConnections:
             Control.OFFER: lambda source, number, nbytes: self._work.put(partial(self._take, source, number, nbytes)),
         }
 
-    def submit(self, parts: Callable[[int], bytes]) -> None:
+    def submit(self, parts: Callable[[int], Iterator[list[Piece]]]) -> None:
         """Send each site its part.
 
         That of this rank comes last, when the encoded parts of others are no longer in memory.
@@ -56,7 +57,9 @@ class RankConnections:
         """
         for site in [*range(1, self._rank.port.size), 0]:
             sent = threading.Event()
-            self._rank.port.send(site, Tag.PART, numbered(self._run, parts(site)), sent.set)
+            part = b"".join(piece for batch in parts(site) for piece in batch)
+            self._rank.port.send(site, Tag.PART, numbered(self._run, part), sent.set)
+            del part
             if not sent.wait(JOIN_SECONDS):
                 raise DeviceError(f"rank {site} does not answer within {JOIN_SECONDS} s. Nothing was written")
             self.events.put(("joined", site, {}))
@@ -163,7 +166,7 @@ class MpiCluster:
     def begin(
         self,
         sites: Sequence[str],
-        parts: Callable[[int], bytes],
+        parts: Callable[[int], Iterator[list[Piece]]],
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],

@@ -83,7 +83,7 @@ class JobRank:
         def arrived(data: Array) -> None:
             number, part = data[:8], data[8:]
             self.port.run = int(number.view(np.int64)[0])
-            self.orders.put({"do": "part", "data": part, "run": self.port.run})
+            self.orders.put({"do": "part", "data": [part], "more": False, "run": self.port.run})
 
         return arrived
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from einturnip.cluster.chunks import extra_nbytes
-from einturnip.cluster.tensors import CoordinatorTensor, is_read_by_all, planned_sources
+from einturnip.cluster.tensors import CoordinatorTensor, PlannedInput
 from einturnip.cluster.workers import Worker, default_memory
-from einturnip.core.errors import BindError, CapacityError
+from einturnip.compiler import compile_kernels
+from einturnip.core.errors import BindError, CapacityError, InternalError
 from einturnip.core.process_resources import resident_nbytes, trim_heap
 from einturnip.core.units import MIB, format_size
 from einturnip.cost.machine import Machine
@@ -26,13 +30,14 @@ from einturnip.planner.planner import PlannedProgram, Planner
 from einturnip.planner.predict import slots
 from einturnip.planner.request import Options, output_chunks, request_for
 from einturnip.runtime.scheduler.policies import policy
-from einturnip.sites.output_chunks import has_one_writer, one_writer_chunks
+from einturnip.sites.input_traffic import input_traffic
+from einturnip.sites.output_chunks import has_one_writer, one_writer_chunks, periods, stored_boxes
 from einturnip.sites.part import SitePart, part_of
 from einturnip.sites.split import split
 from einturnip.sites.types import Role, SitePlan
 from einturnip.storage.remote import library_nbytes
 from einturnip.storage.shared_outputs import chunks_of
-from einturnip.storage.types import Region, Sink, Source
+from einturnip.storage.types import Region, Sink
 from einturnip.taskgraph.types import ValueKind
 from einturnip.tuning.memory import (
     RECEIVE_WINDOW,
@@ -60,12 +65,19 @@ class _Sites(CpuKind):
 _SITES = _Sites()
 
 
+def devices(sites: int) -> DeviceChoice:
+    """Return the CPUs of a number of processes."""
+    return DeviceChoice(_SITES, 0, further=tuple(range(1, sites)))
+
+
 @dataclass(frozen=True)
 class SitesPlan:
     """A plan for workers.
 
     ``memory``: limit of each worker's process in bytes. ``parts``: the part of each worker. ``kept``: outputs whose
-    blocks stay on the workers; ``extra``: bytes that Dask arrays take in each worker.
+    blocks stay on the workers; ``extra``: bytes that Dask arrays take in each worker. ``read_again``: inputs, by node,
+    of which several workers read the same tiles. ``output_chunks``: see ``_output_chunks``. ``periods``: of each output
+    (see ``sites.output_chunks``). ``pages``: the mapped file that the plan's arrays are in; None if they are in memory.
     """
 
     planned: PlannedProgram
@@ -74,30 +86,32 @@ class SitesPlan:
     parts: tuple[SitePart, ...]
     kept: frozenset[str]
     extra: tuple[int, ...]
+    read_again: tuple[int, ...] = ()
+    output_chunks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    periods: tuple[tuple[int, ...], ...] = ()
+    pages: mmap.mmap | None = None
 
-    @cached_property
-    def output_chunks(self) -> dict[str, tuple[int, ...]]:
-        """Chunk shapes of outputs by name, chosen so that one worker alone writes each chunk.
-
-        () if the file is contiguous. Outputs for which no such chunks exist are left out.
-        """
-        graph, targets, found = self.planned.graph, self.planned.targets, dict[str, tuple[int, ...]]()
-        for output, (name, number) in enumerate(graph.outputs):
-            node = graph.nodes[number]
-            choose = partial(output_chunks, targets.get(name, ""), node.shape, node.dtype)
-            chunks = one_writer_chunks(self.planned.memgraph, output, choose)
-            if chunks is not None:
-                found[name] = chunks
-        return found
+    def forget_pages(self) -> None:
+        """Remove the plan's pages from this process's memory; those used later are read from the file again."""
+        if self.pages is not None:
+            self.pages.madvise(mmap.MADV_DONTNEED)
 
     def written_by_workers(self, sinks: Mapping[str, Sink]) -> set[str]:
         """Return the outputs that workers can write: one worker alone writes each chunk of the open file."""
-        found, graph = set[str](), self.planned.memgraph
-        for output, (name, _) in enumerate(self.planned.graph.outputs):
+        found = set[str]()
+        for apart, (name, _) in zip(self.periods, self.planned.graph.outputs, strict=True):
             chunks = chunks_of(sinks[name]) if name in sinks else ()
-            if not chunks or has_one_writer(graph, output, chunks):
+            if not chunks or has_one_writer(apart, chunks):
                 found.add(name)
         return found
+
+    def site_of(self, number: int) -> int:
+        """Return the site of an op of the whole plan."""
+        for site, part in enumerate(self.parts):
+            at = int(np.searchsorted(part.number, number))
+            if at < len(part.number) and part.number[at] == number:
+                return site
+        raise InternalError(f"no site has op {number}")
 
     @property
     def tables_nbytes(self) -> int:
@@ -109,13 +123,15 @@ class SitesPlan:
 def plan_on(
     workers: Sequence[Worker],
     graph: EinGraph,
-    sources: Mapping[str, Source],
+    inputs: Mapping[str, PlannedInput],
     targets: Mapping[str, str],
     options: Options,
     kept: frozenset[str] = frozenset(),
     finished: Mapping[str, Sequence[Region]] = MappingProxyType({}),
 ) -> SitesPlan:
-    """Plan a program for workers.
+    """Plan a program for workers, and compile its kernels.
+
+    All arguments are plain data, so that any process can do it (see ``planning_process``).
 
     ``options.memory``: limit of each worker's process; ``options.arena``: of its arena, instead.
     ``targets``: files of the outputs that are written; ``kept``: outputs whose blocks stay on the workers.
@@ -127,28 +143,40 @@ def plan_on(
     """
     if options.extra:
         raise BindError("the workers of a cluster have the same memory. help: state one size, such as 4GiB")
-    search = _Search(tuple(workers), graph, planned_sources(sources), targets, options, kept, finished)
-    memory = options.memory or default_memory(workers)
+    search = _Search(tuple(workers), graph, inputs, targets, options, kept, finished)
+    plan = search.plan(options.memory or default_memory(workers))
+    compile_kernels(plan.planned, options)
+    memgraph = plan.planned.memgraph
+    return replace(
+        plan,
+        read_again=tuple(found.node for found in input_traffic(memgraph) if found.read_again),
+        output_chunks=_output_chunks(plan.planned),
+        periods=tuple(periods(*stored_boxes(memgraph, output)) for output in range(len(plan.planned.graph.outputs))),
+    )
+
+
+def _output_chunks(planned: PlannedProgram) -> dict[str, tuple[int, ...]]:
+    """Return chunk shapes of outputs by name, chosen so that one worker alone writes each chunk.
+
+    () if the file is contiguous. Outputs for which no such chunks exist are left out.
+    """
+    found = dict[str, tuple[int, ...]]()
+    for output, (name, number) in enumerate(planned.graph.outputs):
+        node = planned.graph.nodes[number]
+        choose = partial(output_chunks, planned.targets.get(name, ""), node.shape, node.dtype)
+        chunks = one_writer_chunks(planned.memgraph, output, choose)
+        if chunks is not None:
+            found[name] = chunks
+    return found
+
+
+def arena_at_most(workers: Sequence[Worker], inputs: Mapping[str, PlannedInput], options: Options) -> int:
+    """Return the bytes of each worker's memory that are left for tiles and plan."""
     if options.arena is not None:
-        return search.plan_in(options.arena, memory).plan
-    arena = memory - search.fixed
-    for _ in range(SITE_ROUNDS):
-        if arena <= 0:
-            break
-        try:
-            found = search.plan_in(arena, memory)
-        except CapacityError:
-            break
-        if found.needed <= memory:
-            return found.plan
-        if found.plan.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
-            break
-        # Tiles, and with them the receive window and the size of a plan, grow with the arena.
-        arena = int(SITE_SHRINK * arena * (memory - search.fixed) / (found.needed - search.fixed))
-    smallest = search.smallest(memory)
-    if smallest.needed <= memory:
-        return smallest.plan
-    raise smallest.refusal()
+        return options.arena
+    fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
+    fixed += SITE_NBYTES + library_nbytes(each.path for each in inputs.values())
+    return (options.memory or default_memory(workers)) - fixed
 
 
 class _Found(NamedTuple):
@@ -173,26 +201,49 @@ class _Found(NamedTuple):
 
 
 class _Search:
-    """Plans of one program in arenas of any size.
-
-    ``fixed``: bytes of the fullest worker outside its arena, without a plan.
-    """
+    """Plans of one program in arenas of any size."""
 
     def __init__(
         self,
         workers: tuple[Worker, ...],
         graph: EinGraph,
-        sources: Mapping[str, Source],
+        inputs: Mapping[str, PlannedInput],
         targets: Mapping[str, str],
         options: Options,
         kept: frozenset[str],
         finished: Mapping[str, Sequence[Region]],
     ) -> None:
         self.kept, self.finished = kept, finished
-        self.workers, self.graph, self.sources, self.targets, self.options = workers, graph, sources, targets, options
-        self.device = DeviceChoice(_SITES, 0, further=tuple(range(1, len(workers))))
-        self.fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
-        self.fixed += SITE_NBYTES + library_nbytes(source.name for source in self.sources.values())
+        self.workers, self.graph, self.inputs, self.targets, self.options = workers, graph, inputs, targets, options
+        self.device = devices(len(workers))
+
+    def plan(self, memory: int) -> SitesPlan:
+        """Return the plan for workers with this memory.
+
+        Raises:
+            CapacityError: it does not fit.
+        """
+        arena = arena_at_most(self.workers, self.inputs, self.options)
+        if self.options.arena is not None:
+            return self.plan_in(arena, memory).plan
+        fixed = memory - arena
+        for _ in range(SITE_ROUNDS):
+            if arena <= 0:
+                break
+            try:
+                found = self.plan_in(arena, memory)
+            except CapacityError:
+                break
+            if found.needed <= memory:
+                return found.plan
+            if found.plan.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
+                break
+            # Tiles, and with them the receive window and the size of a plan, grow with the arena.
+            arena = int(SITE_SHRINK * arena * (memory - fixed) / (found.needed - fixed))
+        smallest = self.smallest(memory)
+        if smallest.needed <= memory:
+            return smallest.plan
+        raise smallest.refusal()
 
     def plan_in(self, arena: int, memory: int) -> _Found:
         """Return the plan in an arena.
@@ -201,10 +252,9 @@ class _Search:
             CapacityError: there is none; ``needed`` is the minimum arena.
         """
         options = replace(self.options, memory=None, arena=arena, workers=THREADS)
-        request = request_for(self.graph, self.sources, self.targets, options, self.device)
-        layouts = {
-            name: replace(layout, shared=is_read_by_all(self.sources[name])) for name, layout in request.layouts.items()
-        }
+        sources = {name: CoordinatorTensor(name, each.shape, each.dtype) for name, each in self.inputs.items()}
+        request = request_for(self.graph, sources, self.targets, options, self.device)
+        layouts = {name: each.layout for name, each in self.inputs.items()}
         names = sorted({worker.host for worker in self.workers})
         machine = replace(request.machine, hosts=tuple(names.index(worker.host) for worker in self.workers))
         request = replace(request, finished=self.finished, layouts=layouts, machine=machine)
@@ -212,10 +262,10 @@ class _Search:
         ranks = policy(options.policy)(planned.memgraph)
         plans = deque(split(planned.memgraph))
         parts = tuple(part_of(plans.popleft(), ranks) for _ in range(len(plans)))  # each plan is freed at once
-        chunks = extra_nbytes(parts, planned.graph, self.sources, self.kept)
+        chunks = extra_nbytes(parts, planned.graph, self.inputs, self.kept)
         extra = tuple(n + w.is_coordinator * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
         each = zip(self.workers, parts, extra, strict=True)
-        needs = [required_nbytes(_resident_nbytes(w), p, self.sources) + nbytes for w, p, nbytes in each]
+        needs = [required_nbytes(_resident_nbytes(w), p, self.inputs) + nbytes for w, p, nbytes in each]
         plan = SitesPlan(planned, self.workers, memory, parts, self.kept, extra)
         return _Found(plan, max(needs), needs.index(max(needs)))
 
@@ -257,15 +307,16 @@ def _resident_nbytes(worker: Worker) -> int:
     return resident_nbytes()
 
 
-def required_nbytes(resident: int, part: SitePart, sources: Mapping[str, Source]) -> int:
+def required_nbytes(resident: int, part: SitePart, inputs: Mapping[str, PlannedInput]) -> int:
     """Return the peak memory of a worker that runs a part.
 
     ``resident``: its bytes before the part arrives.
     """
     size = size_of(part.graph.taskgraph, ops=len(part.graph))
     other = overhead_nbytes(resident, THREADS, size) + SITE_NBYTES
-    other += library_nbytes(source.name for source in sources.values())
-    return other + in_transit_nbytes(part, sources) + part.graph.peak_nbytes
+    other += library_nbytes(each.path for each in inputs.values())
+    fetches = any(each.is_at_coordinator for each in inputs.values())
+    return other + in_transit_nbytes(part, fetches) + part.graph.peak_nbytes
 
 
 def served_nbytes(parts: Sequence[SitePart]) -> int:
@@ -274,12 +325,15 @@ def served_nbytes(parts: Sequence[SitePart]) -> int:
     return 2 * max(int(table[table[:, 0] >= FILES, 2].max(initial=0)) for table in tables)
 
 
-def in_transit_nbytes(part: SitePart, sources: Mapping[str, Source]) -> int:
-    """Return the bytes of values that are between a worker's arena and the network."""
+def in_transit_nbytes(part: SitePart, fetches: bool) -> int:
+    """Return the bytes of values that are between a worker's arena and the network.
+
+    ``fetches``: the worker fetches tiles of inputs from the coordinator.
+    """
     received, fetched = RECEIVE_WINDOW * part.largest_nbytes(Role.RECEIVE), 0
     # A tile is sent from its place in the arena, without a copy, unless it is a part of a view.
     views = bool((part.graph.taskgraph.value_kind == ValueKind.VIEW).any())
     sent = RECEIVE_WINDOW * part.largest_nbytes(Role.SEND) if views else 0
-    if any(isinstance(source, CoordinatorTensor) for source in sources.values()):
+    if fetches:
         fetched = int(part.graph.read[part.graph.read[:, 0] >= FILES, 2].max(initial=0))
     return received + slots(THREADS)[Lane.IN] * fetched + sent

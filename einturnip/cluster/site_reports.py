@@ -29,7 +29,7 @@ def joined_events(
     read = from_sources([sources[n.name] if isinstance(n, InputNode) else None for n in graph.nodes])
     events = NumericEvents(plan.planned.memgraph)
     for part, result in zip(plan.parts, results, strict=True):
-        events.add(result["events"], part.number.tolist())
+        events.add(result["events"], part.number)
         for name, summary in result["summaries"].items():
             sink = sinks[name]
             assert isinstance(sink, SummarySink)
@@ -52,7 +52,7 @@ def run_report(
 ) -> RunReport:
     """Return the report of a run. ``seconds``: of the run; ``bounded``: its workers' memory has a limit."""
     trace = RunTrace(len(plan.planned.memgraph))
-    trace.timeline = replace(trace.timeline, thread=np.zeros(len(plan.planned.memgraph), np.int64))  # a site each
+    trace.timeline = replace(trace.timeline, thread=np.zeros(len(plan.planned.memgraph), np.uint16))  # a site each
     trace.seconds = seconds
     moved: dict[str, int] = {}
     sites = []
@@ -83,6 +83,7 @@ def run_report(
                 waited_seconds=result["waited"],
             )
         )
+        plan.forget_pages()
     planned = plan.planned
     found = report_of(planned, events, moved, trace, None, bound)
     return found.of_sites(tuple(sites), plan.memory if bounded else None, THREADS * len(sites))

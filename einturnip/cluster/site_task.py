@@ -112,7 +112,12 @@ class _Site:
     def __init__(self, end: SiteEnd) -> None:
         self.end = end
         self.part: SitePart
-        data = bytes(end.message()["data"])  # a copy, whose arrays are aligned
+        pieces = list[Any]()
+        while (message := end.message())["more"]:
+            pieces += message["data"]
+            end.say("received")
+        data = b"".join([*pieces, *message["data"]])  # a copy, whose arrays are aligned
+        del pieces, message
         self.part, self.memory, addresses, self.settings = PARTS.from_bytes(data)
         self.graph = self.part.graph.taskgraph.decomposition.graph
         self.offered: dict[int, Array] = {}
@@ -216,7 +221,8 @@ class _Site:
 
     def _require_memory(self, sources: Mapping[str, Source]) -> None:
         trim_heap()  # earlier runs and other tasks leave free memory on the heap
-        excess = excess_nbytes(self.part.graph, self.memory, THREADS) + in_transit_nbytes(self.part, sources)
+        fetches = any(isinstance(source, CoordinatorTensor) for source in sources.values())
+        excess = excess_nbytes(self.part.graph, self.memory, THREADS) + in_transit_nbytes(self.part, fetches)
         excess += self.settings["extra"]
         if self.settings["bounded"] and excess > 0:
             raise CapacityError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from einturnip.core.errors import BindError, InternalError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.ir.dtypes import DType
 from einturnip.memgraph.types import FILES, Lane, MemGraph, Op, OpKind
+from einturnip.planner.request import file_layout
 from einturnip.sites.part import SitePart
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.formats.remote_files import remote_version
@@ -23,6 +25,7 @@ from einturnip.storage.placed_chunks import PlacedSource
 from einturnip.storage.shared_outputs import attach, share
 from einturnip.storage.slice import SliceSource
 from einturnip.storage.types import Array, Region, Sink, Source, expanded_to
+from einturnip.tiling.file_layout import FileLayout
 
 Place = tuple[Any, ...]
 """Where a worker finds a tensor: plain values, the first of which names the kind."""
@@ -84,11 +87,35 @@ class _SliceOfFile(SliceSource):
         self.of.close()
 
 
-def planned_sources(sources: Mapping[str, Source]) -> dict[str, Source]:
-    """Return the sources for planning: arrays of this process are not in the memory of a worker."""
-    return {
-        name: CoordinatorTensor(name, s.shape, s.dtype) if _is_at_coordinator(s) else s for name, s in sources.items()
-    }
+@dataclass(frozen=True, slots=True)
+class PlannedInput:
+    """The facts about an input that planning depends on.
+
+    ``path``: of its file, for the libraries that read it. ``is_at_coordinator``: it is in the memory of this process.
+    ``in_pieces``: workers read parts of its chunks from each other.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: DType
+    layout: FileLayout
+    is_at_coordinator: bool = False
+    in_pieces: bool = False
+
+
+def planned_inputs(sources: Mapping[str, Source]) -> dict[str, PlannedInput]:
+    """Return the facts about each input that planning depends on."""
+    return {name: _planned_input(name, source) for name, source in sources.items()}
+
+
+def _planned_input(name: str, source: Source) -> PlannedInput:
+    shape, dtype = source.shape, source.dtype
+    if _is_at_coordinator(source):  # not in the memory of a worker, so the array's own layout is not read there
+        layout = file_layout(CoordinatorTensor(name, shape, dtype))
+        return PlannedInput(name, shape, dtype, replace(layout, shared=False), is_at_coordinator=True)
+    layout = replace(file_layout(source), shared=_is_read_by_all(source))
+    in_pieces = isinstance(source, PlacedSource) and not source.whole_chunks
+    return PlannedInput(source.name, shape, dtype, layout, in_pieces=in_pieces)
 
 
 def _is_at_coordinator(source: Source) -> bool:
@@ -102,11 +129,11 @@ def _is_at_coordinator(source: Source) -> bool:
     return isinstance(source, ArraySource) or not (is_url(path) or os.path.exists(path))
 
 
-def is_read_by_all(source: Source) -> bool:
+def _is_read_by_all(source: Source) -> bool:
     """Return whether an input is in a file that each worker opens itself."""
     if isinstance(source, SliceSource):
-        return is_read_by_all(source.of)
-    return not isinstance(source, CoordinatorTensor | RandomSource | PlacedSource)
+        return _is_read_by_all(source.of)
+    return not isinstance(source, RandomSource | PlacedSource)
 
 
 def input_places(graph: EinGraph, sources: Mapping[str, Source]) -> dict[str, Place]:

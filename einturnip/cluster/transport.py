@@ -13,10 +13,11 @@ The messages of a run, between the coordinator and each site:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from einturnip.caches import Piece
 from einturnip.cluster.workers import Worker
 from einturnip.cost.site_rates import MachineLink
 from einturnip.memgraph.views import OpViews
@@ -102,15 +103,15 @@ class Cluster(Protocol):
     def begin(
         self,
         sites: Sequence[str],
-        parts: Callable[[int], bytes],
+        parts: Callable[[int], Iterator[list[Piece]]],
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
     ) -> SiteConnections:
         """Begin a run on the processes with these addresses.
 
-        ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes
-        the tile of an output that an op stores; ``site_of``: returns the site of an op.
+        ``parts``: yields the encoded part of a site, in batches of pieces; ``tile``: the tile of an input that an op
+        loads; ``store``: takes the tile of an output that an op stores; ``site_of``: returns the site of an op.
         """
         ...
 

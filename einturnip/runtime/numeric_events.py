@@ -88,7 +88,7 @@ class NumericEvents:
         ]
         return tuple((node, *counts) for node, counts in self.counts.items()), tuple(places)
 
-    def add(self, found: Any, number: Sequence[int]) -> None:
+    def add(self, found: Any, number: NDArray[np.int64]) -> None:
         """Add the events of a part of the graph.
 
         ``number``: the op of the whole graph for each op of the part.
@@ -98,9 +98,9 @@ class NumericEvents:
             known = self.counts.setdefault(node, [0] * len(KINDS))
             self.counts[node] = [a + b for a, b in zip(known, more, strict=True)]
         for node, kind, op, place, value in places:
-            event = node, kind
-            if number[op] < self._first.get(event, number[op] + 1):
-                self._first[event] = number[op]
+            event, at = (node, kind), int(number[op])
+            if at < self._first.get(event, at + 1):
+                self._first[event] = at
                 self._places.pop(event, None)
                 if value is not None:
                     self._places[event] = tuple(place), value

@@ -34,9 +34,11 @@ def one_writer_chunks(
     return chunks if math.prod(chunks) >= MIN_CHUNK_SHARE * min(largest, math.prod(usual)) else None
 
 
-def has_one_writer(graph: MemGraph, output: int, chunks: Sequence[int]) -> bool:
-    """Return whether one site alone writes each chunk of a file with these chunks."""
-    apart = periods(*stored_boxes(graph, output))
+def has_one_writer(apart: Sequence[int], chunks: Sequence[int]) -> bool:
+    """Return whether one site alone writes each chunk of a file with these chunks.
+
+    ``apart``: see ``periods``.
+    """
     return all(period % extent == 0 for period, extent in zip(apart, chunks, strict=True))
 
 

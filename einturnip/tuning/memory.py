@@ -94,6 +94,13 @@ SITE_ROUNDS = 6
 """[plans] Plans that are made until one fits the memory of all workers. Limit: the search's time."""
 CLUSTER_START_SECONDS = 60
 """[seconds] Workers of a cluster that the command starts are there within this time. Chosen."""
+MAX_TENSORS_PLANNED_HERE = 24
+"""[arenas] Tensors that together take more arenas of a worker have a plan that a process of its own makes. Chosen: a
+product's plan has about 13 times this number to the power of 1.5 tasks, and a process takes 0.3 s to start."""
+MAX_NODES_PLANNED_HERE = 300
+"""[nodes] The same for programs with more nodes. Chosen."""
+SENT_NBYTES = 1 << 20
+"""[bytes] A site's part of a plan is sent in batches of this size. Chosen."""
 SITE_SHRINK = 0.97
 """[share] Part of the arena that fits by proportion which the next plan gets, since tiles change by steps. Chosen."""
 GRAPH_NBYTES = 1 << 20

@@ -208,10 +208,11 @@ def test_the_named_minimum_is_planned_and_little_less_is_not(name: str, sites: i
     text, dims = PROGRAMS[name]
     graph = bind(et.compile(text)._program, {}, dims)
     sources = {n.name: RandomSource(n.name, n.shape, n.dtype, 0) for n in graph.nodes if isinstance(n, InputNode)}
+    inputs = tensors.planned_inputs(sources)
     found = [workers.Worker(f"tcp://10.0.0.7:{k}", "h", k, (58 + k) << 20, 8 << 30) for k in range(sites)]
 
     def planned_in(memory: int) -> planning.SitesPlan:
-        return planning.plan_on(found, graph, sources, {}, Options(memory=memory))
+        return planning.plan_on(found, graph, inputs, {}, Options(memory=memory))
 
     with pytest.raises(CapacityError, match=rf"site {sites - 1} \(worker tcp://10.0.0.7:{sites - 1} on h\)") as refused:
         planned_in(64 << 20)
@@ -219,7 +220,7 @@ def test_the_named_minimum_is_planned_and_little_less_is_not(name: str, sites: i
     needed = refused.value.needed
     plan = planned_in(needed)
     assert (
-        max(planning.required_nbytes(w.resident, p, sources) for w, p in zip(found, plan.parts, strict=True)) <= needed
+        max(planning.required_nbytes(w.resident, p, inputs) for w, p in zip(found, plan.parts, strict=True)) <= needed
     )
     with pytest.raises(CapacityError):
         planned_in(needed - (5 << 20))  # 2 MiB of which are for what varies from run to run, 1 for rounding

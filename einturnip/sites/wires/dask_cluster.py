@@ -21,6 +21,7 @@ from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.utils import get_ip
 
+from einturnip.caches import Piece
 from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
@@ -169,8 +170,9 @@ def _over(*_: Any) -> Any:
 class WorkerConnections:
     """The connections to the workers of one run.
 
-    ``parts``: returns the encoded part of a site; ``tile``: the tile of an input that an op loads; ``store``: takes the
-    tile of an output that an op stores. ``ended``: called after the end. ``events``: the reports of the sites.
+    ``parts``: yields the encoded part of a site, in batches of pieces; ``tile``: the tile of an input that an op loads;
+    ``store``: takes the tile of an output that an op stores. ``ended``: called after the end. ``events``: the reports
+    of the sites.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class WorkerConnections:
         run: str,
         token: str,
         sites: Sequence[str],
-        parts: Callable[[int], bytes],
+        parts: Callable[[int], Iterator[list[Piece]]],
         tile: Callable[[int], Array],
         store: Callable[[int, Any], None],
         site_of: Callable[[int], int],
@@ -277,9 +279,12 @@ class WorkerConnections:
         self._require(run, token)
         self._comms[value] = comm
         try:
-            part = await asyncio.to_thread(self._parts, value)
-            await comm.write({"do": "part", "data": to_serialize(memoryview(part))})
-            del part
+            # The site asks for the next batch, so that one at a time is in transit.
+            batch, following = None, self._parts(value)
+            while (batch := await asyncio.to_thread(next, following, None)) is not None:
+                await comm.write({"do": "part", "data": [to_serialize(piece) for piece in batch], "more": True})
+                await comm.read()
+            await comm.write({"do": "part", "data": [], "more": False})
             self.events.put(("joined", value, {}))
             while True:
                 message = await comm.read()
