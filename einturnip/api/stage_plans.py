@@ -278,7 +278,8 @@ class PlannedStages:
         if iterations is not None:
             kept = {name: name for name in iterations.writes}
         with reserved(sum(storage.nbytes for storage in self._copies.values())):
-            planned, options = self._held.plan(stage.graph, sources, self._options, kept)
+            expected = replace(self._options, runs=_expected_runs(stage))
+            planned, options = self._held.plan(stage.graph, sources, expected, kept)
         if not has_bound(stage):  # the bound says little about the iterations
             statement, seconds = stage.graph.statement(stage.line), planned.prediction.seconds
             require_iterations_in_time(statement, stage.line, iteration_count(stage), seconds, options)
@@ -287,8 +288,7 @@ class PlannedStages:
     def _place(
         self, stage: Stage, planned: PlannedProgram, options: Options, sources: Mapping[str, Source]
     ) -> PlannedStage:
-        runs = 1 if has_bound(stage) else iteration_count(stage)
-        return PlannedStage(stage, StepPlan(planned, options, runs, _constant_inputs(stage)), sources)
+        return PlannedStage(stage, StepPlan(planned, options, options.runs, _constant_inputs(stage)), sources)
 
     def _sources_of(self, stage: Stage) -> dict[str, Source]:
         """The inputs of a stage that are the same in every iteration, and the first slices of the others."""
@@ -309,6 +309,10 @@ class PlannedStages:
         """A value, or an input of the program as loops read it."""
         storage = self._held.storages.get(name) or self._copies.get(name)
         return self.sources[name] if storage is None else storage.read
+
+
+def _expected_runs(stage: Stage) -> int:
+    return 1 if has_bound(stage) else iteration_count(stage)
 
 
 def _constant_inputs(stage: Stage) -> set[str]:

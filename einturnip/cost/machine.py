@@ -52,8 +52,9 @@ class Machine:
     arena. ``read_core``, ``write_core``, ``spill_core``: share of a core that a thread uses while it reads cold files,
     writes outputs, reads or writes the spill file; 1 if files are in memory, little if the thread waits for a disk.
 
-    ``compiled``: kernels may be machine code and are priced as such. ``link``: between two devices, each of which
-    receives one value at a time; None if the threads of the receiver copy them in memory. ``hosts``: the machine of
+    ``compiled``: kernels may be machine code and are priced as such; ``runs``: expected runs of a plan, each of which
+    repays compiling. ``link``: between two devices, each of which receives one value at a time; None if the threads of
+    the receiver copy them in memory. ``hosts``: the machine of
     each site, by number; sites of one machine share its link and its page cache. () if each device has a link of its
     own. ``rates``: of the kernels of each site, relative to the fastest; () if they are equal.
 
@@ -87,6 +88,7 @@ class Machine:
     products: Products = PRODUCTS
     compute: str = "cpu:0"
     compiled: bool = False
+    runs: int = 1
     link: MachineLink | None = None
     hosts: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()

@@ -49,7 +49,8 @@ class Options:
     process. ``link``: between any two devices; by default devices copy from each other in memory. ``rates``: of
     the devices' kernels; () if they are equal. ``extra``: by device, the bytes of its budget beyond ``memory`` or
     ``arena``, which are for the smallest device; () if all have the same. ``retries``: maximum number of times that a
-    run on a cluster that lost a worker is planned again for the remaining workers.
+    run on a cluster that lost a worker is planned again for the remaining workers. ``runs``: expected runs of the plan,
+    of which each repays planning.
     """
 
     memory: int | None = None
@@ -72,6 +73,7 @@ class Options:
     rates: tuple[float, ...] = ()
     extra: tuple[int, ...] = ()
     retries: int = 0
+    runs: int = 1
 
     @property
     def plan_key(self) -> tuple[object, ...]:
@@ -188,7 +190,13 @@ def request_for(
         compiled = replayed.compiled
     else:
         compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
-    machine = replace(machine, compiled=compiled, link=options.link, rates=relative(rates) if rates else ())
+    machine = replace(
+        machine,
+        compiled=compiled,
+        runs=1 << options.runs.bit_length() - 1,  # so that loops of about as many iterations share a plan
+        link=options.link,
+        rates=relative(rates) if rates else (),
+    )
     # An output that goes to an array has its own name as its target.
     arrays = all(isinstance(s, ArraySource) for s in sources.values()) and all(t == n for n, t in targets.items())
     if arrays and device.kind.on_host and not options.reproducible:

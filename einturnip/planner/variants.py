@@ -189,7 +189,7 @@ def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
     except CapacityError as error:
         refused = error
     computing = min(unlimited.computing, unlimited.computing_fused)
-    if within is not None and not _worth_planning(unlimited.fused, within.prediction.seconds - computing):
+    if within is not None and not _worth_planning(request, unlimited.fused, within.prediction.seconds - computing):
         return within
     # Fewer operations may be worth an intermediate larger than the memory, whose tiles are spilled and reloaded.
     max_price, other = math.inf if within is None else TOO_EXPENSIVE * within.lowered.price, None
@@ -198,9 +198,9 @@ def _best_within(request: PlanRequest, variants: Variants) -> PlannedVariant:
     return _faster_of(within, other, refused)
 
 
-def _worth_planning(graph: EinGraph, saved: float) -> bool:
-    """Return whether a variant is small, or planning it takes less than the ``saved`` seconds."""
-    return saved > 0 and OP_SECONDS * (NODE_OPS * len(graph.nodes) - FREE_OPS) <= saved
+def _worth_planning(request: PlanRequest, graph: EinGraph, saved: float) -> bool:
+    """Return whether a variant is small, or planning it takes less than the ``saved`` seconds of all runs."""
+    return saved > 0 and OP_SECONDS * (NODE_OPS * len(graph.nodes) - FREE_OPS) <= saved * request.options.runs
 
 
 def _rival(found: PlannedVariant | None, machine: Machine) -> Rival | None:
@@ -289,7 +289,7 @@ def _fused_or_not(
         with suppress(CapacityError, TooExpensive):
             other = plan_variant(request, unfused_request, limit)
             dispatching = len(fused.nodes) * machine.op_latency / machine.workers
-            if not _worth_planning(fused, other.prediction.seconds - computing_fused - dispatching):
+            if not _worth_planning(request, fused, other.prediction.seconds - computing_fused - dispatching):
                 return other
     try:
         found = plan_variant(
@@ -307,10 +307,10 @@ def _fused_or_not(
         except CapacityError as error:
             raise _smaller_refusal(error, fused_refusal) from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in unfused.nodes if not isinstance(n, InputNode))
-    margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
+    saved = found.prediction.seconds - computing * (WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0)
     slower = computing_fused > SIMILAR_TIME * computing
     is_large = len(request.device.numbers) > MAX_DEVICES_COMPARED and len(found.lowered.memgraph) > MAX_OPS_OF_VARIANTS
-    if (is_large and not slower) or not _worth_planning(unfused, found.prediction.seconds - margin * computing):
+    if (is_large and not slower) or not _worth_planning(request, unfused, saved):
         return found
     if not unfused_first:
         try:

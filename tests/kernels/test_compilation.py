@@ -104,3 +104,20 @@ def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest
     for _ in range(2):
         causal(data=given)
     assert made and all(isinstance(kernel, RegionKernel) and kernel.spec.native for kernel in made)
+
+
+def test_runs_to_come_repay_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
+    planned = et.compile(TEXT).plan(X=np.zeros((600, 600)))._job.planned  # type: ignore[union-attr]
+    tasks, machine = planned.taskgraph, planned.machine
+    assert compilation.left_to_numpy(tasks, machine)
+    assert not compilation.left_to_numpy(tasks, machine, runs=10**6)
+
+
+def test_the_body_of_a_loop_is_priced_by_all_of_its_iterations() -> None:
+    text = "input x : f64[n]\nfor t in 0 .. {} {{\n  x[i] = exp(-x[i]) * x[i]\n}}\noutput x"
+    runs = [
+        [step.planned.machine.runs for _, step in et.compile(text.format(n)).plan(x=np.zeros(8))._job.plans]  # type: ignore[union-attr]
+        for n in (1000, 5000)
+    ]
+    assert [max(of) for of in runs] == [512, 4096]

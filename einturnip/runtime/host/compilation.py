@@ -175,14 +175,17 @@ def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
     return worth if 2 * sum(saved[codes] for codes in worth) > START_SECONDS + COMPILE_SECONDS * len(worth) else []
 
 
-def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, int]]:
-    """Return the kernels (kind, node) that ``compile_ahead`` would leave to NumPy if it were called now."""
-    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
-    if sum(gain.seconds for gain in gains) < WORTH_LOADING:
+def left_to_numpy(tasks: TaskGraph, machine: Machine, runs: int = 1) -> list[tuple[TaskKind, int]]:
+    """Return the kernels (kind, node) that ``compile_ahead`` would leave to NumPy if it were called now.
+
+    ``runs``: how many are known to come.
+    """
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, runs) else ()
+    if runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return []
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
-    worth = set(_worth({gain.codes: _missed.get(gain.codes, 0.0) + gain.saved for gain in missing}))
+    worth = set(_worth({gain.codes: _missed.get(gain.codes, 0.0) + runs * gain.saved for gain in missing}))
     left = (kernel for gain in missing if gain.codes not in worth for kernel in gain.kernels)
     return sorted((kernel.kind, kernel.node) for kernel in left)
 
