@@ -1,7 +1,9 @@
-"""Predicted and measured time of forty programs (suite_programs.py), each in its own process.
+"""Predicted and measured time of twice forty programs, each in its own process.
 
-    python docs/benchmarks/suite.py FOLDER --calibrate
-    python docs/benchmarks/suite.py FOLDER [--only WORD ...] [--rounds 1] [--seconds 150] [--table]
+    python docs/benchmarks/suite.py FOLDER --calibrate [--suite loops]
+    python docs/benchmarks/suite.py FOLDER [--suite loops] [--only WORD ...] [--rounds 1] [--seconds 150] [--table]
+
+The programs are those of suite_programs.py, or with ``--suite loops`` those of suite_loops.py.
 
 ``--calibrate`` measures the rates into FOLDER/machine.json, which the runs then use, and creates the inputs. Every run
 appends a line to FOLDER/results.jsonl; a program with as many lines as rounds is skipped, so that the suite can be run
@@ -29,15 +31,17 @@ import numpy as np
 
 from einturnip.core.process_resources import others_seconds, usable_cores
 from einturnip.devices.stored import SWITCH
+from suite_loops import FILES, LOOPS
 from suite_programs import POOL, SUITE, Case
 
+SUITES = {"first": SUITE, "loops": LOOPS}
 # Maximum share of the CPU time that others take during a run: of two cores a tenth of one, for which ops on both wait.
 OTHERS = 0.05
 
 
 def prepare(folder: Path, case: Case) -> None:
     """Create a program's missing files: numbers between -1 and 1, and indices within their range."""
-    for number, (name, (dtype, shape, below)) in enumerate(POOL.items()):
+    for number, (name, (dtype, shape, below)) in enumerate((POOL | FILES).items()):
         path = folder / f"{name}.npy"
         if path.exists() or name not in case.files.values():
             continue
@@ -120,12 +124,12 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     return {"name": case.name, "shell": shell, "others": taken, **json.loads(report.read_text())}
 
 
-def table(lines: list[dict[str, Any]]) -> list[str]:
+def table(lines: list[dict[str, Any]], suite: tuple[Case, ...]) -> list[str]:
     """A row for each program: medians of measured values, with the predicted ones."""
     rows = ["| program | arena, MiB | predicted, s | measured, s | ratio | bytes equal | peak, predicted / measured |"]
     rows += ["|---|---|---|---|---|---|---|"]
     near = equal = peaks = count = 0
-    for case in SUITE:
+    for case in suite:
         runs = [line for line in lines if line["name"] == case.name]
         if not runs:
             continue
@@ -152,12 +156,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--suite", choices=SUITES, default="first")
     options = parser.parse_args()
+    suite = SUITES[options.suite]
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ[SWITCH] = os.fspath(folder / "machine.json")
     if options.calibrate:
-        for case in SUITE:
+        for case in suite:
             prepare(folder, case)
         with warmed(folder, []):
             command = [sys.executable, "-m", "einturnip", "doctor", "--calibrate", "--spill", os.fspath(folder)]
@@ -166,14 +172,14 @@ def main() -> None:
     results, begin = folder / "results.jsonl", time.monotonic()
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     for round_ in range(0 if options.table else options.rounds):
-        for case in SUITE:
+        for case in suite:
             wanted = not options.only or any(word in case.name for word in options.only)
             done = sum(line["name"] == case.name for line in lines) > round_
             if wanted and not done and time.monotonic() - begin < options.seconds:
                 lines.append(undisturbed(case, folder))
                 with results.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
-    print("\n".join(table(lines)))
+    print("\n".join(table(lines, suite)))
 
 
 if __name__ == "__main__":
