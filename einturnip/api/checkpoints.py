@@ -209,8 +209,12 @@ def check(found: Checkpoint, states: Iterable[InputDef]) -> None:
     declared = {state.name: str(state.dtype) for state in states}
     stored = {name: dtype for name, (dtype, _) in found.states.items()}
     if declared != stored:
-        damage, other = (", ".join(f"{n} : {d}" for n, d in sorted(side.items())) for side in (declared, stored))
-        raise BindError(f"{found.path} is a checkpoint of other states: the program has {damage}; it holds {other}")
+        in_program, in_checkpoint = (
+            ", ".join(f"{n} : {d}" for n, d in sorted(side.items())) for side in (declared, stored)
+        )
+        raise BindError(
+            f"{found.path} is a checkpoint of other states: the program has {in_program}; it holds {in_checkpoint}"
+        )
 
 
 def _finished(folder: Path) -> list[tuple[int, Path]]:

@@ -102,8 +102,8 @@ def _feeds(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str
             source = opened[tensor.name] = open_given(feeds[tensor.name], tensor.name)
             expected = f"{tensor.dtype} with {tensor.rank + 1} axes, the first of which counts the steps"
             if source.dtype != tensor.dtype or len(source.shape) != tensor.rank + 1 or not source.shape[0]:
-                slice_source = f"{source.dtype}[{', '.join(map(str, source.shape))}]"
-                raise BindError(f"--feed {tensor.name}={feeds[tensor.name]} must be {expected}, and is {slice_source}")
+                found = f"{source.dtype}[{', '.join(map(str, source.shape))}]"
+                raise BindError(f"--feed {tensor.name}={feeds[tensor.name]} must be {expected}, and is {found}")
         yield opened
     finally:
         close_all(opened.values())
@@ -171,10 +171,10 @@ class _Steps:
 
 def _resumed(session: Session, folder: Path) -> bool:
     """Resume from the latest intact checkpoint, if any; print warnings of damaged ones on standard error."""
-    with warnings.catch_warnings(record=True) as slice_source:
+    with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         loaded = session.load(folder)
-    for warning in slice_source:
+    for warning in found:
         click.echo(f"warning: {warning.message}", err=True)
     return loaded
 

@@ -8,5 +8,6 @@ engine that connects the processes, and the order of its messages; ``dask`` and 
 both engines are imported under ``sites.wires`` only.
 
 Reading order: ``workers``, ``tensors``, ``chunks``, ``planning``, ``planning_process``, ``transport``, ``site_task``,
-``cluster_run``, ``coordinator``, ``mpi_rank``, ``mpi``, ``dask``, ``dask_arrays``, ``at``.
+``cluster_run``, ``site_reports``, ``coordinator``, ``mpi_rank``, ``mpi_states``, ``mpi``, ``dask``, ``dask_arrays``,
+``at``.
 """

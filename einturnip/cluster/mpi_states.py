@@ -57,9 +57,8 @@ class BlockReader:
     def __init__(self, rank: JobRank) -> None:
         self._rank, self._lock = rank, threading.Lock()
         self._arrived: SimpleQueue[tuple[int, Array]] = SimpleQueue()
-        self._silent = set[
-            int
-        ]()  # ranks that did not answer: a late answer must not be taken for that to a later question
+        # Ranks that did not answer: a late answer must not be taken for that to a later question.
+        self._silent = set[int]()
         rank.port.data[Tag.PIECE] = lambda source: lambda data: self._arrived.put((source, data))
 
     def read(self, rank: int, key: tuple[Any, ...], within: Region) -> Array:

@@ -8,6 +8,9 @@ The messages of a run, between the coordinator and each site:
 4. The site says ``progress`` from time to time, and ``done`` or ``failed`` at the end.
 5. The coordinator says ``stop`` when all are done or one has failed or is lost. Over MPI each site then waits for its
    transfers (``SiteEnd.settle``) and says ``settled``, and the coordinator says ``close``.
+
+Over MPI, rank 0 also sends messages between runs: ``describe``, which a rank answers by ``here``; ``read``, for a part
+of a block that the rank keeps; ``forget``, which frees the blocks of an array; and ``end``, after the last run.
 """
 
 from __future__ import annotations

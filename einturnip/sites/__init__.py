@@ -12,6 +12,7 @@ sender offers a value in place (``Wire.notify``), the receiver fetches it into i
 (``acknowledge``), which ends the SEND. Ops that reuse the sender's extent wait for the SEND.
 
 Reading order: ``types``, ``split``, ``wires.protocol``, ``site_run``, ``wires.local``, ``local_run``,
-``part``, ``process_run``, ``wires.messages``, ``wires.mpi``, ``wires.dask``, ``wires.dask_cluster``;
-``input_traffic``.
+``part``, ``process_run``, ``wires.messages``, ``wires.mpi``, ``wires.dask``, ``wires.dask_chunks``,
+``wires.dask_calls``, ``wires.dask_blocks``, ``wires.dask_listener``, ``wires.dask_cluster``; ``input_traffic``,
+``output_chunks``.
 """

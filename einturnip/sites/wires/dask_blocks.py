@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future, wait
 
-from einturnip.core.errors import DeviceError, WorkerLost
+from einturnip.core.errors import WorkerLost
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask_calls import run_on_workers
-from einturnip.sites.wires.dask_chunks import Index, Key, set_worker
+from einturnip.sites.wires.dask_chunks import Key, no_answer, set_worker
+from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.tuning.memory import ANSWER_SECONDS
 
 
@@ -79,7 +80,7 @@ class KeptBlocks:
             update = client.scheduler.update_data
             client.sync(update, who_has=holders, nbytes=nbytes, client=client.id, callback_timeout=ANSWER_SECONDS)
         except OSError as error:
-            raise DeviceError(f"the cluster does not answer: {error}") from error
+            raise no_answer(error) from error
         graph = dict[Key, Future]()
         for key, address in where.items():
             graph[key] = Future(key, client)

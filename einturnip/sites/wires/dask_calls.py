@@ -11,6 +11,7 @@ from distributed import Client
 from distributed.comm import CommClosedError
 
 from einturnip.core.errors import DeviceError, WorkerLost
+from einturnip.sites.wires.dask_chunks import no_answer
 from einturnip.tuning.memory import ANSWER_SECONDS, ANSWER_SECONDS_EACH
 
 
@@ -56,7 +57,7 @@ def run_on_workers(
     try:
         found: dict[str, Any] = client.sync(replies) if workers else {}
     except OSError as error:
-        raise DeviceError(f"the cluster does not answer: {error}") from error
+        raise no_answer(error) from error
     for address, result in found.items():
         if isinstance(result, (TimeoutError, CommClosedError)):
             raise WorkerLost(

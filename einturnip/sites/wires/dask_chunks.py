@@ -23,11 +23,11 @@ from distributed.protocol.pickle import dumps, loads
 from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.sites.wires.dask import Address, RunInbox
 from einturnip.sites.wires.messages import PeerLost
+from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.placed_chunks import WorkerChunks
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import ANSWER_SECONDS, GRAPH_NBYTES, GRAPH_SHARE, SHARED_TASKS, TICK_SECONDS
 
-Index = tuple[int, ...]
 Key = Any
 """The name of a value in a cluster: a string, or a tuple of a string and numbers."""
 
@@ -51,8 +51,13 @@ def known_workers(client: Client) -> list[str]:
     try:  # a client waits long for a scheduler that is gone to come back
         found = client.sync(client.scheduler.ncores, callback_timeout=ANSWER_SECONDS)
     except OSError as error:
-        raise DeviceError(f"the cluster does not answer: {error}") from error
+        raise no_answer(error) from error
     return [*found]
+
+
+def no_answer(error: OSError) -> DeviceError:
+    """Return the error for a scheduler that does not answer a question."""
+    return DeviceError(f"the cluster does not answer: {error}")
 
 
 def set_worker(futures: Iterable[Future], worker: str) -> None:

@@ -26,9 +26,10 @@ from einturnip.core.errors import BindError, DeviceError, RunError
 from einturnip.memgraph.views import Array
 from einturnip.sites.wires.dask import RunInbox, WorkerInboxes
 from einturnip.sites.wires.dask_blocks import KeptBlocks, block_of
-from einturnip.sites.wires.dask_chunks import Index, known_workers, scheduler_answers, set_worker
+from einturnip.sites.wires.dask_chunks import known_workers, scheduler_answers, set_worker
 from einturnip.sites.wires.dask_listener import listen
 from einturnip.sites.wires.messages import Event
+from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.io.file_source import as_bytes
 from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
 
