@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ class ClusterSteps:
     ) -> None:
         self._cluster, self._program, self._dims, self._options = cluster, program, dims, options
         self._missing = missing
-        self._plans: dict[Hashable, Job] = {}
+        self._plans: OrderedDict[Hashable, Job] = OrderedDict()
         self.states: dict[str, Source] = {}
 
     def run(
@@ -94,6 +95,7 @@ class ClusterSteps:
         stop: threading.Event | None,
     ) -> Result:
         if planned is not None:
+            self._plans.move_to_end(key)
             every = complete(planned.planned.graph, sources, self._missing)
             # Dask may have moved chunks of states since they were made. A new plan locates its inputs itself.
             self._cluster.locate(every, self._options.memory)
@@ -112,6 +114,8 @@ class ClusterSteps:
         result = run_on_cluster(job, progress, stop)
         if not result.report.retries:  # else the job's plan is for workers of which one is gone
             self._plans[key] = _without_data(job)
+            if len(self._plans) > plan_cache.MAX_SESSION_PLANS:
+                self._plans.popitem(last=False)
         return result
 
 

@@ -29,6 +29,8 @@ from einturnip.tuning.memory import KEPT_STAGES_NBYTES, PREPARED_OP_NBYTES
 # Maximum bytes of cached plans, and the bytes of a plan besides its columns.
 MAX_NBYTES = 32 << 20
 PLAN_OVERHEAD_NBYTES = 20_000
+# Maximum number of plans that a session keeps: one for each of the last shapes of inputs.
+MAX_SESSION_PLANS = 8
 
 
 @dataclass(eq=False)

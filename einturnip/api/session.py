@@ -40,9 +40,6 @@ from einturnip.storage.types import Array, Source, whole
 if TYPE_CHECKING:
     from einturnip.cluster.transport import Cluster
 
-# Maximum number of plans that a session keeps: one for each of the last shapes of inputs.
-MAX_PLANS = 8
-
 
 class Session:
     """A program run step by step. Made by ``Program.session``; close it, or use it in a ``with``.
@@ -224,7 +221,7 @@ class Session:
             self._activate(None)
             plan, sources = self._plan_for(sources)
             self._plans[self._key(sources)] = plan
-            if len(self._plans) > MAX_PLANS:
+            if len(self._plans) > plan_cache.MAX_SESSION_PLANS:
                 _, oldest = self._plans.popitem(last=False)
                 _release(oldest)
                 self._active_plans = [p for p in self._active_plans if p is not oldest]

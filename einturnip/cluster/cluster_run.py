@@ -319,7 +319,10 @@ class _Writes:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Allow no further writes, and wait for those in progress."""
+        """Allow no further writes, and wait for those in progress.
+
+        They would change arrays of the caller after the run.
+        """
         with self._changed:
             self._ended = True
-            self._changed.wait_for(lambda: not self._count, JOIN_SECONDS)
+            self._changed.wait_for(lambda: not self._count)

@@ -12,7 +12,6 @@ from einturnip.core.units import format_size
 from einturnip.ir.dtypes import DType
 from einturnip.sites.wires.dask_chunks import (
     ChunkTasks,
-    Index,
     can_be_sent,
     chunk_tasks,
     computed_here,
@@ -21,7 +20,7 @@ from einturnip.sites.wires.dask_chunks import (
     persist,
     worker_chunks,
 )
-from einturnip.storage.chunks.chunk_grid import ChunkGrid, GridSource
+from einturnip.storage.chunks.chunk_grid import ChunkGrid, GridSource, Index
 from einturnip.storage.dask_arrays import CHUNK_COPIES, DaskSource, chunk_failed
 from einturnip.storage.placed_chunks import WorkerChunks
 from einturnip.storage.types import Array, Source

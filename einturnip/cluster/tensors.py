@@ -69,8 +69,10 @@ class CoordinatorSink(CoordinatorTensor):
         """Let the coordinator fetch a tile."""
         number = self.numbers[region]
         self.offered[number] = array
-        self.offer(number)
-        del self.offered[number]
+        try:
+            self.offer(number)
+        finally:
+            del self.offered[number]
         return array.nbytes
 
     def commit(self) -> None:

@@ -223,3 +223,15 @@ def test_a_step_that_fails_leaves_the_states(client: Any) -> None:
             session.step(k=np.full(9, 9))
         np.testing.assert_array_equal(session.state("x"), np.full(9, 2.0))
         np.testing.assert_array_equal(session.step(k=np.arange(9))["y"], np.full(9, 4.0))
+
+
+def test_a_session_keeps_the_plans_of_the_last_shapes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from einturnip.api import plan_cache
+
+    monkeypatch.setattr(plan_cache, "MAX_SESSION_PLANS", 1)
+    text = "input X : f64[m,n]\nstate w : f64[n] = 0\nw[j] <- w[j] + sum[i] X[i,j]\n"
+    with et.compile(text).session(client=client) as session:
+        for m in (2, 3, 2):
+            session.step(X=np.ones((m, 4)))
+            assert session._on_workers is not None and len(session._on_workers._plans) == 1
+        np.testing.assert_array_equal(session.state("w"), np.full(4, 7.0))
