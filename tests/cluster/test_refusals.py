@@ -70,6 +70,7 @@ def test_workers_that_start_late_are_counted(monkeypatch: pytest.MonkeyPatch) ->
         ("local:0", BindError, "name 1 to 64 workers"),
         ("local:many", BindError, "name 1 to 64 workers"),
         ("somewhere", BindError, "name local:4, or a Dask scheduler"),
+        ("tcp://127.0.0.1", BindError, "missing port number.*help: name host and port, as in tcp://host:8786"),
         ("tcp://no-such-host.invalid:8786", DeviceError, "the host no-such-host.invalid is not known"),
         ("tcp://192.0.2.1:8786", DeviceError, "plain tcp carries. help: use tls://.*--insecure"),
     ],
@@ -256,6 +257,18 @@ def test_a_folder_that_is_another_disk_on_a_worker(client: Any, tmp_path: Path) 
         with moved, pytest.raises(et.EinturnipError, match=refused):
             et.compile(TEXT)(A=a, B=a, client=client, out={"C": str(tmp_path / target)})
     assert os.listdir(tmp_path) == []
+
+
+def test_a_worker_without_einturnip(client: Any) -> None:
+    address = DaskCluster(client).workers()[0].address
+
+    def absent() -> None:
+        raise Exception("ModuleNotFoundError(\"No module named 'einturnip'\")")  # as Dask reports it
+
+    with pytest.raises(
+        DeviceError, match=rf"worker {address} lacks a package: .*help: pip install 'einturnip\[dask\]'"
+    ):
+        run_on_workers(client, [address], absent)
 
 
 def test_messages_without_the_token_are_refused(client: Any) -> None:

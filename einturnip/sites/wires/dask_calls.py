@@ -64,7 +64,8 @@ def run_on_workers(
                 f"worker {address} does not answer: it is stopped, its process has ended, or its machine is not "
                 "reachable. If it is stopped, continue it (kill -CONT) or end it."
             )
-        if isinstance(result, ImportError):
+        # Dask sends an error in loading a function as a plain Exception with the error's text.
+        if isinstance(result, ImportError) or "ModuleNotFoundError(" in str(result):
             raise DeviceError(f"worker {address} lacks a package: {result}. help: pip install 'einturnip[dask]' there")
         if isinstance(result, Exception):
             raise DeviceError(f"worker {address} failed: {type(result).__name__}: {result}")

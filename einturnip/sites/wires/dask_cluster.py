@@ -66,7 +66,10 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
         return
     if kind not in ("tcp", "tls") or not rest.startswith("//"):
         raise BindError(f"--at {at}: name local:4, or a Dask scheduler, as in tcp://host:8786")
-    host = get_address_host(at)
+    try:
+        host = get_address_host(at)
+    except ValueError as error:
+        raise BindError(f"--at {at}: {error}. help: name host and port, as in {kind}://host:8786") from error
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError as error:
