@@ -82,7 +82,7 @@ class TilingCandidates:
     A tiling whose largest working set fits may still fail, if tiles of other nodes have to stay in memory at the same
     time.
 
-    ``available``: returns the arena bytes that the budget leaves for a tiling.
+    ``available``: returns the arena bytes that the budget leaves for a tiling. ``largest``: of working sets, in bytes.
     """
 
     def __init__(
@@ -92,12 +92,13 @@ class TilingCandidates:
         prices: TilingPrices,
         available: Callable[[Tiling], int],
         traffic: TrafficBound | None = None,
+        largest: int = LARGEST_WORKING_SET,
     ) -> None:
         self.graph = graph
         self.traffic = traffic or TrafficBound(graph.graph)
         self.tilings = tilings
         self.prices = prices
-        self.available = available
+        self.available, self.largest = available, largest
         self.blocked = blocked_classes(graph) if len(graph.groups) <= MAX_GROUPS_FITTED else []
 
     def coarsest_if_best(self, machine: Machine) -> Iterator[Tiling]:
@@ -128,7 +129,12 @@ class TilingCandidates:
     def limited_to(self, capacity: int) -> TilingCandidates:
         """Return the candidates for an arena of at most ``capacity`` bytes."""
         return TilingCandidates(
-            self.graph, self.tilings, self.prices, lambda tiling: min(capacity, self.available(tiling)), self.traffic
+            self.graph,
+            self.tilings,
+            self.prices,
+            lambda tiling: min(capacity, self.available(tiling)),
+            self.traffic,
+            self.largest,
         )
 
     def by_price(self) -> list[Tiling]:
@@ -143,7 +149,7 @@ class TilingCandidates:
         """Return the cheapest of ``by_price`` and of the tilings fitted to the memory."""
         found = {c.tiles: c for c in [*self.by_price(), *self._fitted]}
         for tiling, made in zip(self._fitted[:2], self._refined, strict=True):
-            if LARGEST_WORKING_SET < made.working_set <= self.available(made) // MIN_SETS:
+            if self.largest < made.working_set <= self.available(made) // MIN_SETS:
                 # The tile is larger than kernels need; take the best of the smaller ones instead.
                 made = self._refine(tiling, several_fit=True)
             if self._fits_several(made):
@@ -245,5 +251,5 @@ class TilingCandidates:
 
     def _fits_several(self, tiling: Tiling) -> bool:
         return tiling.kernel_calls <= MAX_CALLS and tiling.working_set <= min(
-            LARGEST_WORKING_SET, self.available(tiling) // MIN_SETS
+            self.largest, self.available(tiling) // MIN_SETS
         )

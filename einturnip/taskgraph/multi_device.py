@@ -39,7 +39,8 @@ def on_devices(tasks: TaskGraph, devices: int, machine: Machine, sent: Container
     """
     if devices == 1:
         return tasks
-    found = _MoveInsertion(tasks, devices_of_values(tasks), devices, machine, sent).run()
+    moving = _Moving(tasks, devices, machine, sent)
+    found = _MoveInsertion(tasks, _balanced_loads(tasks, devices_of_values(tasks), moving), moving).run()
     return _at_rates(found, machine.rates) if machine.rates else found
 
 
@@ -102,16 +103,55 @@ def _reads(tasks: TaskGraph) -> Iterator[list[int]]:
 # --- moves ---
 
 
+class _Moving:
+    """Decides which tiles of inputs are sent between devices, and which each loads. Units: seconds."""
+
+    def __init__(self, tasks: TaskGraph, devices: int, machine: Machine, sent: Container[int]) -> None:
+        self.tasks, self.devices, self.machine, self.sent = tasks, devices, machine, sent
+        self.recent = RECENT_TASKS * devices  # the tasks of all devices are between two of one
+        self.links = len(set(machine.hosts)) or devices
+
+    def seconds(self, v: int) -> float:
+        """Return the seconds of a move of value ``v``."""
+        return self.machine.move_seconds(int(self.tasks.value_nbytes[v]))
+
+    def is_faster(self, v: int, loading: float) -> bool:
+        """Return whether a tile of an input is sent, if loading it takes ``loading`` seconds."""
+        return int(self.tasks.value_node[v]) in self.sent or self.seconds(v) / self.links < loading
+
+
+def _balanced_loads(tasks: TaskGraph, device: Places, moving: _Moving) -> Places:
+    """Return the devices of values, such that devices load the same number of bytes of shared inputs.
+
+    Each tile is loaded by one of the devices that soon read it: the one that has loaded the fewest bytes so far.
+    """
+    readers = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
+    order = np.argsort(tasks.read, kind="stable")
+    ptr = np.searchsorted(tasks.read[order], np.arange(tasks.n_values + 1))
+    of_task, found, loaded = device[tasks.value], device.copy(), np.zeros(moving.devices, np.int64)
+    for i in np.flatnonzero(tasks.kind == TaskKind.LOAD).tolist():
+        v = int(tasks.value[i])
+        reading = readers[order[ptr[v] : ptr[v + 1]]]
+        soon = reading[(reading - i <= moving.recent) & (tasks.kind[reading] != TaskKind.STORE)]
+        devices = list(dict.fromkeys(of_task[soon].tolist()))
+        if len(devices) > 1 and moving.is_faster(v, float(tasks.seconds[i])):
+            found[v] = min(devices, key=loaded.__getitem__)
+        loaded[found[v]] += tasks.value_nbytes[v]
+    return found
+
+
 class _MoveInsertion:
     """The rows of the graph with moves between devices inserted."""
 
-    def __init__(self, tasks: TaskGraph, device: Places, devices: int, machine: Machine, sent: Container[int]) -> None:
-        self.tasks, self.devices, self.machine, self.sent = tasks, devices, machine, sent
+    def __init__(self, tasks: TaskGraph, device: Places, moving: _Moving) -> None:
+        self.tasks, self.moving = tasks, moving
         self.device = device.tolist()
         self.original = list(range(tasks.n_values))
         self.copies: dict[tuple[int, int], int] = {}
         self.load_of = {int(tasks.value[i]): i for i in np.flatnonzero(tasks.kind == TaskKind.LOAD).tolist()}
-        self.used: dict[int, int] = {}  # for each loaded value the last task that used it on its device
+        self.used: dict[int, int] = {}  # for each tile of an input and each copy, the last task that used it there
+        self.holders: dict[int, list[int]] = {}  # for each tile of an input that was sent, the tile and its copies
+        self.sent_nbytes = [0] * moving.devices
         # The new graph's tasks: rows of the old one, or added tasks (kind, old value, copy) with negative numbers.
         self.rows = array("q")
         self.added_rows: list[tuple[int, int, int]] = []
@@ -128,6 +168,8 @@ class _MoveInsertion:
         for i, read in enumerate(_reads(t)):
             views, at = seen[at : at + len(read)], at + len(read)
             kind = kinds[i]
+            if kind == TaskKind.LOAD:
+                self.used[values[i]] = i
             here = self.device[read[0] if kind == TaskKind.STORE else values[i]]
             found = [self._local(v, here, i) for v in read]
             self._append(i, found, [there if s == v else s for v, s, there in zip(read, views, found, strict=True)])
@@ -138,27 +180,39 @@ class _MoveInsertion:
 
         Adds a move or load if task ``i`` is the first to read it there.
         """
-        if self.device[v] == here:
-            if v in self.load_of:
-                self.used[v] = i
-            return v
-        found = self.copies.get((v, here))
+        found = v if self.device[v] == here else self.copies.get((v, here))
+        if v in self.load_of and found is not None:
+            self.used[found] = i
         if found is None:
             found = self.copies[v, here] = len(self.original)
             self.original.append(v)
             self.device.append(here)
-            moving, loading = self._move_seconds(v), self._load_seconds(v, here, i)
-            links = len(set(self.machine.hosts)) or self.devices
-            sent = int(self.tasks.value_node[v]) in self.sent
-            moves = v not in self.load_of or (self._is_used(v, i) and (sent or moving / links < loading))
-            self.added_seconds.append(moving if moves else loading)
+            loading = self._load_seconds(v, here, i)
+            moves = v not in self.load_of or (self._is_used(v, i) and self.moving.is_faster(v, loading))
+            self.added_seconds.append(self.moving.seconds(v) if moves else loading)
             self.added_rows.append((TaskKind.MOVE if moves else TaskKind.LOAD, v, found))
-            self._append(-len(self.added_rows), [v] if moves else [], [v] if moves else [])
+            read = [] if not moves else [self._sender(v, i, found) if v in self.load_of else v]
+            self._append(-len(self.added_rows), read, read)
         return found
+
+    def _sender(self, v: int, i: int, copy: int) -> int:
+        """Return the copy of a tile of an input that is sent to make a new ``copy``.
+
+        It is the loaded tile, unless its device has sent many more bytes than others: few tiles that many devices
+        read. Then copies are sent on along a binary tree.
+        """
+        holders, nbytes = self.holders.setdefault(v, [v]), int(self.tasks.value_nbytes[v])
+        parent = holders[(len(holders) - 1) // 2]
+        much = self.sent_nbytes[self.device[v]] >= self.sent_nbytes[self.device[parent]] + 2 * nbytes
+        source = parent if much and i - self.used[parent] <= self.moving.recent else v
+        holders.append(copy)
+        self.used[copy] = i
+        self.sent_nbytes[self.device[source]] += nbytes
+        return source
 
     def _is_used(self, v: int, i: int) -> bool:
         """Return whether the device of a loaded tile used it shortly before task ``i``."""
-        return v in self.used and i - self.used[v] <= RECENT_TASKS
+        return i - self.used[v] <= self.moving.recent
 
     def _load_seconds(self, v: int, here: int, i: int) -> float:
         """Return the seconds of reading a tile of an input on a further device; infinite for a computed value.
@@ -167,13 +221,11 @@ class _MoveInsertion:
         """
         if v not in self.load_of:
             return math.inf
-        seconds, hosts = float(self.tasks.seconds[self.load_of[v]]), self.machine.hosts
+        machine = self.moving.machine
+        seconds, hosts = float(self.tasks.seconds[self.load_of[v]]), machine.hosts
         if hosts and hosts[here] == hosts[self.device[v]] and self._is_used(v, i):
-            return reload_seconds(int(self.tasks.value_nbytes[v]), False, seconds, self.machine)
+            return reload_seconds(int(self.tasks.value_nbytes[v]), False, seconds, machine)
         return seconds
-
-    def _move_seconds(self, v: int) -> float:
-        return self.machine.move_seconds(int(self.tasks.value_nbytes[v]))
 
     def _append(self, row: int, reads: Sequence[int], seen: Sequence[int]) -> None:
         self.rows.append(row)
@@ -220,7 +272,7 @@ class _MoveInsertion:
             value_nbytes=t.value_nbytes[originals],
             box_ptr=box_ptr,
             box=t.box[boxes],
-            devices=self.devices,
+            devices=self.moving.devices,
             device=np.array(self.device, np.uint16),
             original=originals.astype(np.int32),
         )

@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.cost.site_rates import parse_link
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.memgraph.types import MemGraph
+from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.report.sites import site_traffic, sites_json, sites_text
 from einturnip.sites.input_traffic import input_traffic
 from einturnip.taskgraph.build import build
@@ -104,3 +105,21 @@ def test_the_plan_says_which_inputs_are_read_again() -> None:
         ]
     assert re.search(r"; further sites receive (A and )?[AB] \(", sites_text(fast)), sites_text(fast)
     assert re.search(r"; further sites read (A and )?[AB] again \([^)]*\);", sites_text(slow)), sites_text(slow)
+
+
+def test_sites_load_the_tiles_that_they_send_each_other_in_turn() -> None:
+    plan = et.compile(PROGRAMS["product"]).plan(dims={"n": 2048}, sites=8, arena="64MiB", workers=1, link="100GB/s,1us")
+    graph = plan._job.planned.memgraph
+    loads = graph.kind == OpKind.LOAD
+    loaded = np.bincount(graph.op_devices()[loads], graph.moved_nbytes()[loads], graph.devices)
+    assert loaded.sum() == 2 * 2048 * 2048 * 4
+    assert loaded.max() <= 1.1 * loaded.mean()
+
+
+@pytest.mark.parametrize("sites", [4, 16, 32])
+def test_a_tile_that_many_sites_read_is_sent_along_a_tree(sites: int) -> None:
+    text = "input A : f32[n], s : f32\nY[i] = A[i] * s\noutput Y\n"
+    plan = et.compile(text).plan(dims={"n": 16 * sites}, sites=sites, arena="1MiB", workers=1, link="1TB/s,1ns")
+    between = site_traffic(plan._job.planned.memgraph).between
+    assert (between.sum(axis=0) == 0).sum() == 1 and between.sum() == (sites - 1) * 4
+    assert between.sum(axis=1).max() <= 4 * 4

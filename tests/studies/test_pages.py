@@ -92,3 +92,11 @@ def test_a_cell_of_scaling_is_what_the_script_computes() -> None:
         assert scaling.ideal(program, dims[64], 64) == pages.stored(scaling.PAGE)[name]["64"]["ideal"], AGAIN
     found = scaling.simulated("ladder", {"o": 40, "v": 200}, 4)
     assert found == pytest.approx(pages.stored(scaling.PAGE)["CCSD ladder, strong"]["4"]["simulated"], rel=0.01), AGAIN
+
+
+@pytest.mark.parametrize(("sites", "share"), [("64", 0.9), ("1024", 0.7)])
+def test_products_keep_their_share_of_the_arithmetic_speed(sites: str, share: float) -> None:
+    for name in ("product, strong", "product, weak"):
+        cell = pages.stored(scaling.PAGE)[name][sites]
+        assert scaling.efficiency(name, sites, cell["ideal"]) > 0.99
+        assert scaling.efficiency(name, sites, cell["simulated"]) >= share

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import einturnip as et
 from einturnip.cost.machine import Machine
+from einturnip.cost.working_set import operand_nbytes, working_set_nbytes
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.planner import PlannedProgram
@@ -28,6 +29,8 @@ from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
 from einturnip.tiling.site_tiles import align
 from einturnip.tiling.sites import Sites, alternating
+from einturnip.tuning.memory import SMALL_WORKING_SET
+from einturnip.tuning.search import LARGEST_WORKING_SET
 
 PROGRAMS = {
     "product": (
@@ -175,6 +178,33 @@ def test_a_tile_size_divides_the_parts_of_all_sites() -> None:
                 own = classes.coarsest[c]
                 assert abs(round(tile / own) * own - tile) <= 0.02 * tile + 1
                 assert all(classes.dividing(c, n) <= n for n in range(1, own + 1))
+
+
+def test_tiles_of_a_sum_over_sites_divide_its_largest_operands() -> None:
+    graph = planned(*PROGRAMS["ladder"], 1, 4 << 20).graph
+    node = len(graph.nodes) - 1
+    sites = Sites(graph, 64)
+    classes = align(label_classes(graph), sites)
+    e, calls = graph.nodes[node].einsum, sites.calls[node]  # type: ignore[union-attr]
+    tiles = classes.tiles(node, e.bounds, classes.coarsest)
+    before, after = ([operand_nbytes(e, s, t) for s in range(2)] for t in (calls.tiles, tiles))
+    assert math.prod(tiles) < math.prod(calls.tiles)
+    assert max(after) <= max(before) / 2
+    assert max(after) <= 3 * min(after)
+
+
+def test_kernels_on_sites_begin_and_end_with_few_of_their_bytes() -> None:
+    text, _ = PROGRAMS["product"]
+    dims = dict(n=8192, k=8192, m=8192)
+    one, many = (planned(text, dims, sites, 4 << 30) for sites in (1, 32))
+    limit = Sites(many.graph, 32).largest_working_set
+    assert SMALL_WORKING_SET <= limit < LARGEST_WORKING_SET
+    assert largest_working_set(many) <= limit < largest_working_set(one)
+
+
+def largest_working_set(planned: PlannedProgram) -> int:
+    decomposition, node = planned.memgraph.taskgraph.decomposition, len(planned.graph.nodes) - 1
+    return working_set_nbytes(planned.graph.nodes[node].einsum, decomposition.partitionings[node].tiles)  # type: ignore[union-attr]
 
 
 def test_a_statement_of_many_operands_is_divided() -> None:

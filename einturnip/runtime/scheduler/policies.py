@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import COMPUTE, MemGraph
+from einturnip.runtime.scheduler.latest_starts import latest_starts
 from einturnip.tuning.memory import ROWS_AT_ONCE
 
 Ranks: TypeAlias = Sequence[float]
@@ -21,10 +22,13 @@ def critical_path(graph: MemGraph) -> Ranks:
     """Rank ops by the longest path to the end of the run, longest first.
 
     Path lengths that differ by less than a thousandth of the critical path count as equal; then the op that reads more
-    bytes of the arena goes first, because its end makes more memory available.
+    bytes of the arena goes first, because its end makes more memory available. On several devices the path contains
+    the ops that share a lane: see ``latest_starts``.
 
     Source: Graham's list scheduling with critical-path priorities (Kohler, 1975); the tie-break is ours.
     """
+    if graph.devices > 1:
+        return latest_starts(graph)
     n, length = len(graph), path_lengths(graph, graph.seconds)
     longest = max(length, default=0.0)
     if longest == 0.0:

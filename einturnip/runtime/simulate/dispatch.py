@@ -35,7 +35,8 @@ Dispatcher: TypeAlias = Callable[[MemGraph, Sequence[int], Slots, int], Dispatch
 def free_order(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
     """Start any op that is ready; among several, the one with the longest path to the end of the run.
 
-    Source: TURNIP (arXiv 2405.16283); the priority is Kohler's (1975).
+    On several devices it is the one with the earliest latest start. Source: TURNIP (arXiv 2405.16283); the priority of
+    one device is Kohler's (1975).
     """
     return DispatchPlan(graph, critical_path(graph), False)
 
