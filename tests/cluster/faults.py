@@ -68,11 +68,11 @@ def instants(fault: str, count: int = 10) -> list[Any]:
 
 
 def run_with(
-    client: Any, act: Callable[[], None], drawn: float, out: Path, array: Any = None, **options: Any
+    client: Any, act: Callable[[], None], drawn: float, out: Path, array: Any = None, target: str = "", **options: Any
 ) -> tuple[BaseException | None, Any]:
     """Run the program; ``act`` at an instant. Return the error or the result.
 
-    ``array``: the input, if not an array of this process.
+    ``array``: the input, if not an array of this process. ``target``: of the output, if not a file.
     """
     instant, acted, following = Instant(drawn), list[bool](), ClusterRun._next
 
@@ -89,7 +89,7 @@ def run_with(
         site_task.PROGRESS_SECONDS = 0.01
 
     client.run(often)
-    options = {"arena": "1MiB", "out": {"E": str(out / "E.npy")}, "spill": str(out)} | options
+    options = {"arena": "1MiB", "out": {"E": target or str(out / "E.npy")}, "spill": str(out)} | options
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(ClusterRun, "_next", heard))
         try:

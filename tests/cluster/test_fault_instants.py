@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 
 import einturnip as et
 from einturnip.core.errors import Interrupted, StoreError, WorkerLost
-from tests.cluster.faults import BEGUN, N, instants, require_nothing_left, require_right, run_with
+from tests.cluster.faults import BEGUN, N, instants, matrix, require_nothing_left, require_right, result, run_with
+
+da = pytest.importorskip("dask.array")
 
 pytestmark = pytest.mark.timeout(120)
 LATE = 0.8
@@ -61,6 +64,20 @@ def test_a_killed_worker_and_a_retry(own: Any, tmp_path: Path, at: float) -> Non
     assert all(reason.startswith(f"worker {worker} on ") for reason in found.report.retries)
     del found
     require_nothing_left(own, tmp_path, "E.npy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["", "dask"])
+@pytest.mark.parametrize("at", [at for at in instants("dask arrays", 6) if at.values[0] <= LATE])
+def test_a_killed_worker_that_had_chunks_of_the_input(own: Any, tmp_path: Path, at: float, target: str) -> None:
+    """Dask computes the chunks again, from the data that its scheduler has."""
+    worker, pid = victim(own, at)
+    array = da.from_array(matrix(), chunks=160).persist()
+    kill = partial(os.kill, pid, signal.SIGKILL)
+    error, found = run_with(own, kill, at, tmp_path, array, target, retries=1)
+    assert error is None, error
+    assert len(found.report.retries) == 1
+    np.testing.assert_array_equal(np.asarray(found["E"]), result())
 
 
 @pytest.mark.slow
