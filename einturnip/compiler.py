@@ -26,6 +26,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import Loop, TypedProgram
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.budget import planning_within
+from einturnip.planner.io_lower_bound import IN, OUT
 from einturnip.planner.planner import PlannedProgram, Planner, run_lower_bound
 from einturnip.planner.predict import slots
 from einturnip.planner.request import Options as Options
@@ -268,6 +269,14 @@ def _on_streams(
             device.close()
 
 
+def _named_links(planned: PlannedProgram, bound: Mapping[str, int]) -> dict[str, int]:
+    """Return the lower bounds of the links to and from the disk under the names of the run's devices."""
+    if planned.device.kind.on_host:
+        return dict(bound)
+    named = planned.device.link_bytes({"in": bound.get(IN, 0), "out": bound.get(OUT, 0)})
+    return {link: nbytes for link, nbytes in named.items() if nbytes}
+
+
 def report_of(
     planned: PlannedProgram,
     events: NumericEvents,
@@ -294,6 +303,10 @@ def report_of(
             if tiles
         ]
     kinds = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
+    prediction = planned.prediction
+    if not planned.device.kind.on_host:
+        links = planned.device.link_bytes(planned.memgraph.nbytes_by_direction())
+        prediction = replace(prediction, link_bytes=links)
     return RunReport(
         wall_seconds=trace.seconds,
         flops=planned.prediction.flops,
@@ -302,16 +315,16 @@ def report_of(
         stalls=trace.stalls,
         carried=trace.carried,
         link_bytes=planned.device.link_bytes(moved),
-        link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound if bound is None else bound,
+        link_bytes_lower_bound=_named_links(planned, prediction.link_bytes_lower_bound if bound is None else bound),
         # A cached plan for a larger budget may serve this one.
-        arena_nbytes=min(planned.budget.arena, planned.budget.memory or planned.budget.arena),
+        arena_nbytes=min(planned.budget.largest_arena, planned.budget.memory or planned.budget.largest_arena),
         # An arena may end inside its last page.
         arena_peak_nbytes=planned.memgraph.peak_nbytes if touched is None else min(touched, planned.memgraph.capacity),
         memory_nbytes=planned.budget.memory,
         peak_resident_nbytes=peak_resident_nbytes(),
         workers=planned.machine.workers,
         warnings=tuple(warnings),
-        predicted=planned.prediction,
+        predicted=prediction,
         order=tuple(trace.order),
         events=trace.events,
         timeline=trace.timeline,

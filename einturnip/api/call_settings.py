@@ -47,6 +47,15 @@ class Settings:
     rates: str | Sequence[float] | None = None
     retries: int = 0
 
+    def __post_init__(self) -> None:
+        """Check the type of ``device``.
+
+        Raises:
+            BindError: it is no text.
+        """
+        if not isinstance(self.device, str):
+            raise BindError(f"device={self.device!r} is not a device. help: a text, such as device='cuda:0,1'")
+
     def options(self, on_workers: bool = False) -> Options:
         """The planner's options; the memory is that of each worker or of the device, not of this process."""
         memory, of_memory = _sizes(self.memory)

@@ -46,6 +46,18 @@ def checked_workers(workers: SupportsIndex) -> int:
     return found
 
 
+def checked_sites(sites: SupportsIndex) -> int:
+    """Validate the type of a number of sites; ``of_sites`` checks its range.
+
+    Raises:
+        BindError: it is not an integer.
+    """
+    try:
+        return operator.index(None if isinstance(sites, bool) else sites)  # type: ignore[arg-type]
+    except TypeError:
+        raise BindError(f"sites={sites!r} is no number of sites. help: a whole number, such as sites=4") from None
+
+
 def checked_retries(retries: int) -> int:
     """The number of times that a run on workers is repeated after a worker was lost.
 

@@ -17,7 +17,7 @@ from einturnip.api.call_settings import Settings, Size, Sizes, Target
 from einturnip.api.cluster_call import run_on
 from einturnip.api.inputs import check_names, compile_path
 from einturnip.api.jobs import Job
-from einturnip.api.known_sizes import integer_sizes
+from einturnip.api.known_sizes import checked_sites, integer_sizes
 from einturnip.api.plan_cache import CachedPlan, CachedStages
 from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
@@ -147,7 +147,8 @@ class Program:
         """
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
-        is_cacheable = plain and client is None and rates is None and not retries
+        is_cacheable = plain and client is None and rates is None and not retries and isinstance(device, str)
+        is_cacheable = is_cacheable and (link is None or isinstance(link, str))
         is_cacheable = is_cacheable and (arena is None or isinstance(arena, str | int))
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
         settings_key = self._plan_key, budget, workers, policy, exact, device, link, reproducible, force, *given
@@ -202,22 +203,18 @@ class Program:
         two of them; ``rates``: how fast each computes, such as ``[2, 1]``.
 
         Raises:
-            BindError: inputs and program disagree, or a site would compute nothing. CapacityError: it does not fit.
+            BindError: inputs and program disagree. CapacityError: it does not fit.
         """
         if sites is not None:
             if device != "cpu":
                 raise BindError("sites= plans for P sites in their memory; leave out device=")
-            device = of_sites(sites)
+            device = of_sites(checked_sites(sites))
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
             *(reproducible, force, link, rates),
         )
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, {**inputs, **(data or {})}, dims or {})
-        if sites is not None and isinstance(job, Job):
-            from einturnip.report.sites import require_work  # loads the search
-
-            require_work(job.planned.memgraph)
         return Plan(job, cached)
 
     def session(

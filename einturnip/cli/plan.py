@@ -44,7 +44,7 @@ MAX_CHARTED_OPS = 5000
 @click.option(
     "--budgets/--no-budgets",
     default=None,
-    help="Chart the predicted time against the memory. [if planning takes less than 2 s]",
+    help="Chart the predicted time against the memory. [for plans of at most 5000 ops]",
 )
 @click.option(
     "--parts",
@@ -57,7 +57,7 @@ MAX_CHARTED_OPS = 5000
     is_eager=True,
     type=click.IntRange(1, 1024),
     metavar="P",
-    help="Plan for P sites that have the given memory each, such as GPUs, instead of for --device.",
+    help="Plan for P sites, such as GPUs, whose tiles have the --memory or --arena each, instead of for --device.",
 )
 @simulate.options
 @options.debug
@@ -85,12 +85,14 @@ def command(
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.devices.kind import of_sites
     from einturnip.report.progress import shown
-    from einturnip.report.sites import require_work, require_work_of_all
+    from einturnip.report.sites import idle_text, idle_text_of_all
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
         if budget["device"] != "auto" or parts is not None:
-            raise click.UsageError("--sites plans for P equal sites in their memory; it excludes --device and --parts")
+            raise click.UsageError(
+                "--sites plans for P sites, each with memory of its own; it excludes --device and --parts"
+            )
         budget["device"] = of_sites(sites)
     if parts is not None:
         from einturnip.cli.parts import show_parts
@@ -117,11 +119,11 @@ def command(
         _stages(job, form, program_name(program))
         return
     if isinstance(job, PlannedSegments):
-        require_work_of_all(job.traffic)
+        _warn(idle_text_of_all(job.traffic))
         _segments(job, form, program_name(program))
         return
-    if sites is not None:
-        require_work(job.planned.memgraph)
+    if not overview or form == "json":  # the overview itself names them
+        _warn(idle_text(job.planned.memgraph))
     if machine is not None:
         simulate.show(job.planned, machine, budget["policy"], jitter, seed, form)
         return
@@ -130,6 +132,11 @@ def command(
         return
     charted = len(job.planned.memgraph) <= MAX_CHARTED_OPS if budgets is None else budgets
     _overview(job, form, program_name(program), charted, budgets)
+
+
+def _warn(text: str) -> None:
+    if text:
+        click.echo(f"warning: {text}", err=True)
 
 
 def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:

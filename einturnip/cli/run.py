@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +134,7 @@ def command(
         stop.running = False
     report = report if at is not None else limit.checked(report)
     _write_reports(job, report, program_name(program), report_files, planning)
-    for line in warning_lines(report):
+    for line in [*warning_lines(report), *_idle_devices(job)]:
         click.echo(line, err=True)
     if not quiet:
         for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:
@@ -146,6 +146,17 @@ def command(
         click.echo(f"on {job.device}")
         show_lines([(), *analysed(job.analysis(report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
+
+
+def _idle_devices(job: Job | StagedJob) -> Iterator[str]:
+    """Yield a warning if a device of the run had nothing to compute."""
+    from einturnip.api.jobs import Job
+
+    if isinstance(job, Job) and job.planned.memgraph.devices > 1:
+        from einturnip.report.sites import idle_text
+
+        if text := idle_text(job.planned.memgraph):
+            yield f"warning: {text}"
 
 
 def _write_reports(

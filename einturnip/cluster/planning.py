@@ -18,7 +18,7 @@ from einturnip.cluster.workers import Worker, default_memory
 from einturnip.compiler import compile_kernels
 from einturnip.core.errors import BindError, CapacityError, InternalError
 from einturnip.core.process_resources import resident_nbytes, trim_heap
-from einturnip.core.units import MIB, format_size
+from einturnip.core.units import MIB, format_minimum, format_size
 from einturnip.cost.machine import Machine
 from einturnip.devices.kind import CpuKind, DeviceChoice, DeviceKind
 from einturnip.eingraph.types import EinGraph
@@ -194,7 +194,7 @@ class _Found(NamedTuple):
         node = tasks.decomposition.graph.nodes[tasks.node[task]]
         return CapacityError(
             f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} ({worker.name}), "
-            f"for the tiles of {node.name} (line {node.line}); the minimum is {format_size(needed)} "
+            f"for the tiles of {node.name} (line {node.line}); the minimum is {format_minimum(needed)} "
             f"(of which {format_size(worker.resident)} are Python and libraries)",
             needed,
         )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from einturnip.core.errors import NeedsMore
 from einturnip.core.process_resources import present_nbytes, trim_heap
-from einturnip.core.units import MIB, format_size
+from einturnip.core.units import MIB, format_minimum, format_size
 
 MAX_FILE_NBYTES = 16 << 20
 """Bytes of a program, an imported file or a small configuration file."""
@@ -72,7 +72,7 @@ class _Limit:
         """Return the error that names a lower bound of the memory."""
         needed = -(-(needed + self.base) // MIB) * MIB
         return NeedsMore(
-            f"the program needs at least {format_size(needed)}, and {format_size(self.nbytes + self.base)} are "
+            f"the program needs at least {format_minimum(needed)}, and {format_size(self.nbytes + self.base)} are "
             f"allowed: {reason}. help: allow more; if that is too little, the error names the minimum",
             needed,
         )

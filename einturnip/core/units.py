@@ -101,6 +101,20 @@ def format_size(nbytes: float) -> str:
     return f"{size:.1f} {unit}" if abs(size) >= 10 else f"{size:.2f} {unit}"
 
 
+def format_minimum(nbytes: int) -> str:
+    """Like ``format_size``, but never fewer bytes than given: for sizes that messages recommend.
+
+    >>> format_size(2512), format_minimum(2512)
+    ('2.45 KiB', '2.46 KiB')
+    """
+    text = format_size(nbytes)
+    if "." not in text or parse_size(text) >= nbytes:
+        number, unit = text.split()
+        return text if parse_size(text) >= nbytes else f"{int(number) + 1} {unit}"
+    number, unit = text.split()
+    return f"{Decimal(number) + Decimal(1).scaleb(-len(number.partition('.')[2]))} {unit}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: ``1 tile``, ``2,000 tiles``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from einturnip.core.errors import BindError
@@ -28,7 +29,7 @@ def parse_rates(text: str | Sequence[float]) -> tuple[float, ...]:
     except (TypeError, ValueError):
         rates = ()
     if not rates or not all(math.isfinite(rate) and rate > 0 for rate in rates):
-        raise BindError(f"'{text}' are not rates of sites. help: write a positive number for each, such as 2,1")
+        raise BindError(f"{text!r} are not rates of sites. help: write a positive number for each, such as 2,1")
     return rates
 
 
@@ -45,11 +46,17 @@ class MachineLink(NamedTuple):
 
     def __str__(self) -> str:
         """Return the text that ``parse_link`` reads."""
-        return f"{self.bandwidth / 1e9:.9g}GB/s,{self.latency * 1e6:.9g}us"
+        unit, size = next((u for u in (("GB", 1e9), ("MB", 1e6)) if self.bandwidth >= u[1] / 10), ("kB", 1e3))
+        return f"{_plain(self.bandwidth / size)}{unit}/s,{_plain(self.latency * 1e6)}us"
 
     def seconds(self, nbytes: float) -> float:
         """Return the seconds of a transfer."""
         return self.latency + nbytes / self.bandwidth
+
+
+def _plain(number: float) -> str:
+    """Return nine significant digits without an exponent."""
+    return f"{Decimal(f'{number:.9g}'):f}"
 
 
 def parse_link(text: str) -> MachineLink:
@@ -58,9 +65,11 @@ def parse_link(text: str) -> MachineLink:
     Raises:
         BindError: it is not of this form.
     """
-    parts = _LINK.fullmatch(text)
+    parts = _LINK.fullmatch(text) if isinstance(text, str) else None
     if parts is None:
-        raise BindError(f"'{text}' is not a link. help: write its rate and its latency, such as 1.25GB/s,50us")
+        raise BindError(f"{text!r} is not a link. help: write its rate and its latency, such as 1.25GB/s,50us")
+    if not re.search("[1-9]", parts["rate"]):
+        raise BindError(f"{text!r} is not a link: its rate must be more than 0 bytes per second")
     bits = _BITS.fullmatch(parts["rate"])
     rate = parse_size(parts["rate"]) if bits is None else parse_size(f"{bits['size']}B") / 8
     return MachineLink(float(rate), float(parts["latency"]) * _UNITS[parts["unit"]])

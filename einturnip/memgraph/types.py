@@ -138,6 +138,13 @@ class MemGraph:
         """Bytes of the arena of each device."""
         return self.arenas or (self.device_nbytes,) * self.devices
 
+    def used_nbytes(self) -> Ints:
+        """Return the end of the last bytes that the ops of each device write in its arena."""
+        offset, nbytes = self.write[self.write[:, 0] == COMPUTE][:, 1:3].T
+        found, each = np.zeros(self.devices, np.int64), max(1, self.device_nbytes)
+        np.maximum.at(found, offset // each, offset % each + nbytes)
+        return found
+
     def op_devices(self) -> NDArray[np.uint16]:
         """The device that each op writes, or else reads; the first device for ops that touch no arena."""
         found = np.zeros(len(self), np.uint16)
@@ -200,6 +207,20 @@ class MemGraph:
             "disk->cpu:0": int(nbytes[lanes == Lane.IN].sum()),
             "cpu:0->disk": int(nbytes[lanes == Lane.OUT].sum()),
         }
+
+    def nbytes_by_direction(self) -> dict[str, int]:
+        """Bytes that transfers move, by the directions of ``DeviceChoice.link_bytes``."""
+        nbytes, lanes = self.moved_nbytes(), np.array([k.lane for k in OpKind])[self.kind]
+        on_host = np.zeros(len(self), np.bool_)
+        for ptr, rows in ((self.read_ptr, self.read), (self.write_ptr, self.write)):
+            on_host[np.searchsorted(ptr, np.flatnonzero(rows[:, 0] == HOST), side="right") - 1] = True
+        found = {
+            f"{'host ' * host}{name}": int(nbytes[(lanes == lane) & (on_host == bool(host))].sum())
+            for host in (0, 1)
+            for name, lane in (("in", Lane.IN), ("out", Lane.OUT))
+        }
+        between = np.flatnonzero(self.between_devices()) if self.devices > 1 else np.zeros(0, np.int64)
+        return found | {"across": int(self.read[self.read_ptr[between], 2].sum())}
 
     def moved_nbytes(self) -> Ints:
         """The bytes that each transfer moves; 0 for kernels."""

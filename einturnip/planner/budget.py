@@ -38,6 +38,11 @@ class Budget:
     arena: int
     extra: tuple[int, ...] = ()
 
+    @property
+    def largest_arena(self) -> int:
+        """The bytes of the largest device's arena."""
+        return self.arena + max(self.extra, default=0)
+
     def arenas_nbytes(self, devices: int) -> int:
         """Return the bytes of all devices' arenas."""
         return self.arena * devices + sum(self.extra)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.process_resources import resident_nbytes, trim_heap
-from einturnip.core.units import MIB, format_size
+from einturnip.core.units import MIB, format_minimum, format_size
 from einturnip.cost.machine import Machine
 from einturnip.cost.working_set import across, needs_finalize, splits_aggregation
 from einturnip.devices.kind import HOST
@@ -189,7 +189,7 @@ class PlanLowering:
             largest_tiles = f", for the tiles of {node.name} (line {node.line}){at}"
         return CapacityError(
             f"the program does not fit an arena of {format_size(arena)}{each}; the minimum is {needed} "
-            f"bytes (--arena {format_size(needed)}){largest_tiles}",
+            f"bytes ({format_minimum(needed)}){largest_tiles}",
             needed,
         )
 
@@ -203,7 +203,7 @@ class PlanLowering:
         libraries = f" (of which {format_size(taken)} are {contents})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + withheld)}; the minimum is "
-            f"{format_size(needed)}{libraries}{_decoding_note(needed)}",
+            f"{format_minimum(needed)}{libraries}{_decoding_note(needed)}",
             needed,
         )
 

@@ -61,7 +61,7 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | 
     return Prediction(
         seconds=predicted_seconds(graph, machine, policy) if seconds is None else seconds,
         flops=float(graph.taskgraph.flops.sum()),
-        peak_nbytes={machine.compute: touched_nbytes(graph)},
+        peak_nbytes=peak_nbytes(graph, machine),
         link_bytes=graph.nbytes_by_link(),
         link_bytes_lower_bound={},
     )
@@ -137,6 +137,13 @@ def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
             longer * points[mine] / max(1, int(points[mine].max(initial=0)))
         )  # tiles at the edges are smaller
     return replace(graph, seconds=np.maximum(seconds, 0.0))
+
+
+def peak_nbytes(graph: MemGraph, machine: Machine) -> dict[str, int]:
+    """Return the bytes that a plan uses of the device's memory, or of that of each site."""
+    if graph.devices == 1:
+        return {machine.compute: touched_nbytes(graph)}
+    return {f"cpu:{site}": nbytes for site, nbytes in enumerate(graph.used_nbytes().tolist())}
 
 
 def touched_nbytes(graph: MemGraph) -> int:

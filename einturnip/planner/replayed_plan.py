@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.process_resources import resident_nbytes
-from einturnip.core.units import format_size
+from einturnip.core.units import format_minimum, format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import overhead_nbytes, size_of
@@ -68,7 +68,7 @@ class ReplayedChoices:
             arena = format_size(graph.peak_nbytes)
             raise CapacityError(
                 f"the recorded run does not fit in {format_size(memory)}: it uses {arena} of arena; "
-                f"the minimum is {format_size(needed)}",
+                f"the minimum is {format_minimum(needed)}",
                 needed,
             )
 

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from einturnip.core.errors import CapacityError, NeedsMore
 from einturnip.core.process_resources import resident_nbytes, trim_heap
-from einturnip.core.units import MIB, format_size
+from einturnip.core.units import MIB, format_minimum, format_size
 from einturnip.cost.machine import Machine
 from einturnip.devices.kind import kind_of
 from einturnip.eingraph.builder import EinsumInterner
@@ -373,7 +373,7 @@ def best_variant_in_memory(request: PlanRequest) -> PlannedVariant:
     stated = memory + request.options.base_nbytes
     needed = -(-(stated + excess + RESIDENT_NOISE_NBYTES) // MIB) * MIB
     raise CapacityError(
-        f"the program does not fit in {format_size(stated)}; the minimum is {format_size(needed)}", needed
+        f"the program does not fit in {format_size(stated)}; the minimum is {format_minimum(needed)}", needed
     )
 
 

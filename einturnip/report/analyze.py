@@ -170,6 +170,8 @@ def _lane_text(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
     if m.lane != "kernels":
         return f"{m.lane} {format_size(m.nbytes)}, {counted(m.ops, 'tile')}"
     per_call = format_seconds(m.actual * workers / m.ops)
+    if not row.flops:  # of an input, whose tiles are copied
+        return f"{m.ops:,} {'copy' if m.ops == 1 else 'copies'} of {per_call}"
     rate = row.flops / m.actual / 1e9 if m.actual > 0 else 0.0
     return f"{counted(m.ops, 'kernel call')} of {per_call}, {rate:.1f} GFLOP/s"
 
@@ -189,7 +191,12 @@ def _totals(analysis: Analysis, columns: int) -> Iterator[Line]:
     for link, nbytes in predicted.link_bytes.items():
         if actual := report.link_bytes.get(link, 0):  # random inputs and discarded outputs move nothing
             yield ((_line(f"bytes {link}", nbytes, actual, columns), ""),)
-    yield ((_line("arena, at most", sum(predicted.peak_nbytes.values()), report.arena_peak_nbytes, columns), ""),)
+    yield (
+        (
+            _line("arena, at most", max(predicted.peak_nbytes.values(), default=0), report.arena_peak_nbytes, columns),
+            "",
+        ),
+    )
     if report.memory_nbytes is not None:
         yield (
             (_line("memory of the process, at most", report.memory_nbytes, report.peak_resident_nbytes, columns), ""),

@@ -9,7 +9,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planner import PlannedProgram
 from einturnip.report.notes import facts, input_text, merged_text, notes
-from einturnip.report.sites import site_traffic, sites_text
+from einturnip.report.sites import idle_text, site_traffic, sites_text
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated, wrapped
 from einturnip.report.summary import bytes_text
@@ -86,7 +86,7 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
     if memory is not None:
         budget = f"{format_size(memory)} in all: {format_size(others_nbytes)} Python, libraries and workers; {budget}"
     places = {"on disk": graph.spill_nbytes, "in host memory": graph.host_nbytes}
-    spill = ", ".join(f"{format_size(nbytes)} {place}" for place, nbytes in places.items() if nbytes)
+    spill = ", ".join(f"{format_size(nbytes)} {place} at once" for place, nbytes in places.items() if nbytes)
     sums = total(work)
     ops = ", ".join(f"{n:,} {kind.name.lower()}" for kind in OpKind if (n := sums.ops.get(kind, 0)))
     rows = [
@@ -101,7 +101,8 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
         first, *others = wrapped(text, 9, width) or [((" " * 9, ""),)]
         yield (f"{name:<9}", "head"), (first[0][0][9:], "")
         yield from others
-    for note in planned.decomposition.notes:
+    idle = idle_text(planned.memgraph)
+    for note in (*planned.decomposition.notes, *([idle] if idle else [])):
         yield from wrapped(f"warning: {note}", 0, width, "warn")
 
 

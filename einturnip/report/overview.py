@@ -32,6 +32,7 @@ def to_json(planned: PlannedProgram, program: str, swept: BudgetSweep | None) ->
         "predicted": planned.prediction.to_json(),
         "workers": planned.machine.workers,
         "spill_bytes": planned.memgraph.spill_nbytes,
+        "host_spill_bytes": planned.memgraph.host_nbytes,
         "inputs": inputs,
         "statements": [_statement(planned, s, work) for s in statements(graph)],
     }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.errors import BindError
-from einturnip.core.units import counted, format_seconds, format_size
+from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.sites.input_traffic import InputTraffic, input_traffic
@@ -58,35 +57,28 @@ def site_traffic(graph: MemGraph) -> SiteTraffic:
     return SiteTraffic(between, reads, seconds, receiving, input_traffic(graph))
 
 
-def require_work(graph: MemGraph) -> None:
-    """Refuse a plan in which a site computes nothing.
-
-    Raises:
-        BindError: names the sites, and the statement with the most kernel calls.
-    """
+def idle_text(graph: MemGraph) -> str:
+    """Name the sites that compute nothing; "" if there are none. Names the largest statement too."""
     kernels = np.flatnonzero(graph.kind == OpKind.KERNEL)
-    idle = np.setdiff1d(np.arange(graph.devices), graph.op_devices()[kernels]).tolist()
-    if not idle or graph.devices == 1:
-        return
+    found = _idle(graph.devices, np.unique(graph.op_devices()[kernels]))
     nodes, calls = np.unique(graph.taskgraph.node[graph.task[kernels]], return_counts=True)
-    most = f"{len(idle)} of {graph.devices} sites (such as cpu:{idle[0]}) compute nothing"
-    if len(nodes):
-        node = graph.taskgraph.decomposition.graph.nodes[nodes[calls.argmax()]]
-        most += f": {node.name} (line {node.line}) has the most kernel calls, {counted(int(calls.max()), 'call')}"
-    raise BindError(f"{most}. help: --sites {max(1, graph.devices - len(idle))}")
+    if not found or not len(nodes):
+        return found
+    node = graph.taskgraph.decomposition.graph.nodes[nodes[calls.argmax()]]
+    return f"{found}: {node.name} (line {node.line}) has the most kernel calls, {calls.max():,}"
 
 
-def require_work_of_all(traffic: SiteTraffic) -> None:
-    """Refuse plans of several segments in all of which a site computes nothing.
+def idle_text_of_all(traffic: SiteTraffic) -> str:
+    """Name the sites that compute nothing in any of several segments; "" if there are none."""
+    return _idle(len(traffic.between), np.flatnonzero(traffic.kernel_seconds))
 
-    Raises:
-        BindError: names the sites.
-    """
-    idle = np.flatnonzero(traffic.kernel_seconds == 0).tolist()
-    if idle:
-        n = len(traffic.between)
-        found = f"{len(idle)} of {n} sites (such as cpu:{idle[0]}) compute nothing"
-        raise BindError(f"{found}. help: --sites {max(1, n - len(idle))}")
+
+def _idle(sites: int, computing: NDArray[Any]) -> str:
+    idle = np.setdiff1d(np.arange(sites), computing).tolist()
+    if not idle or sites == 1:
+        return ""
+    verb = "computes" if len(idle) == 1 else "compute"
+    return f"{len(idle)} of {sites} sites (such as cpu:{idle[0]}) {verb} nothing"
 
 
 def sites_text(graph: MemGraph, rates: Sequence[float] = ()) -> str:
@@ -102,14 +94,18 @@ def traffic_text(traffic: SiteTraffic, more: str = "") -> str:
     if traffic.between.any():
         a, b = np.unravel_index(int(traffic.between.argmax()), traffic.between.shape)
         busiest = f", at most {format_size(int(traffic.between.max()))} over one link (cpu:{a} to cpu:{b})"
-    arriving = [format_size(int(x)) for x in (traffic.arriving.min(), traffic.arriving.max())]
-    times = (traffic.kernel_seconds, traffic.receive_seconds)
-    kernels, receiving = (" to ".join([format_seconds(float(x)) for x in (t.min(), t.max())]) for t in times)
+    arriving = _range(traffic.arriving, format_size)
+    kernels, receiving = (_range(t, format_seconds) for t in (traffic.kernel_seconds, traffic.receive_seconds))
     total += busiest + more + _inputs_text(traffic.inputs)
     return (
-        f"{total}; with first reads each receives {' to '.join(arriving)}; "
+        f"{total}; with first reads each receives {arriving}; "
         f"each computes {kernels} on one worker and receives for {receiving}"
     )
+
+
+def _range(amounts: NDArray[Any], text: Callable[[float], str]) -> str:
+    """The smallest and the largest amount, or one if both read the same."""
+    return " to ".join(dict.fromkeys(text(float(x)) for x in (amounts.min(), amounts.max())))
 
 
 def _inputs_text(inputs: Sequence[InputTraffic]) -> str:
@@ -151,7 +147,8 @@ def sites_json(graph: MemGraph, rates: Sequence[float] = ()) -> dict[str, Any]:
 
     ``sites``, ``site_links``, ``site_inputs``; ``eindecomp_bytes``: what EinDecomp counts, of unlike sites for the
     calls that each has;
-    ``exchanged_bytes``: what arrives at sites beyond one copy of each input, to compare with
+    ``exchanged_bytes``: what arrives at sites beyond one copy of each input, further reads of files included, to
+    compare with
     ``site_lower_bound_bytes``, the bound for sites that compute in proportion to their rates.
     """
     traffic, program = site_traffic(graph), graph.taskgraph.decomposition.graph

@@ -49,7 +49,7 @@ def numbers_of_shares(rates: Sequence[float]) -> list[list[tuple[int, ...]]]:
         if best[0] > MAX_UNEVEN:
             s = max(range(n), key=lambda k: best[1][k] / rates[k])
             raise BindError(
-                f"site {s} has {rates[s] / total:.2g} of the rate of all {n} sites, which is less than one of "
+                f"site {s} has {rates[s] / total:.2g} of the rate of the {n} sites together, which is less than one of "
                 f"{largest} shares of the work. help: plan without it"
             )
         return [[best[1]]]

@@ -14,7 +14,7 @@ from einturnip.verify.reach import OrderQueries, answer_queries
 from einturnip.verify.read import in_order
 from einturnip.verify.sites import check_wires, joined
 from einturnip.verify.sweep import PlanSweep, SweepResult
-from einturnip.verify.types import DROP, MOVE, Faults, Ints, JudgedPlan, NotAPlan, Rule, TierUse, Verdict
+from einturnip.verify.types import DROP, MOVE, NOTICE, SEND, Faults, Ints, JudgedPlan, NotAPlan, Rule, TierUse, Verdict
 from einturnip.verify.words import extent, op_name, span, value_name
 
 # Maximum number of explained faults per rule.
@@ -55,7 +55,7 @@ def check(plan: JudgedPlan, expected: Mapping[str, int] | None = None, limit: in
 def _verdict(plan: JudgedPlan, implied: int | None, faults: Faults) -> Verdict:
     return Verdict(
         program=plan.program,
-        n_ops=len(plan),
+        n_ops=int(np.count_nonzero((plan.kind != SEND) & (plan.kind != NOTICE))),  # a transfer is one op
         n_values=len(plan.values),
         n_dependencies=len(plan.after) + plan.repeated,
         implied=implied,

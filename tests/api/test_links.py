@@ -73,6 +73,31 @@ def test_sites_exclude_a_device() -> None:
         CALLS["plan"](sites=2, device="sim:1")
 
 
-def test_more_sites_than_work_are_refused() -> None:
-    with pytest.raises(et.BindError, match=r"compute nothing: C \(line 2\).*help: --sites"):
-        et.compile(PRODUCT, dims=dict(n=1, k=1, m=3)).plan(sites=8, arena="64KiB")
+def test_sites_without_work_are_named_in_the_plan() -> None:
+    plan = et.compile(PRODUCT, dims=dict(n=1, k=1, m=3)).plan(sites=8, arena="64KiB")
+    shown = " ".join(plan.explain().split())
+    assert "warning: 5 of 8 sites (such as cpu:3) compute nothing: C (line 2) has the most kernel calls, 3" in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (dict(sites=2.5), "sites=2.5 is no number of sites"),
+        (dict(sites="2"), "sites='2' is no number of sites"),
+        (dict(sites=True), "sites=True is no number of sites"),
+        (dict(link=3), "3 is not a link"),
+        (dict(link=(1e9, 1e-5)), "is not a link"),
+        (dict(link="0GB/s,50us"), "'0GB/s,50us' is not a link: its rate must be more than 0"),
+        (dict(rates=3), "3 are not rates of sites"),
+        (dict(rates=[1, 0]), r"\[1, 0\] are not rates of sites"),
+        (dict(device=["sim:0", "sim:1"]), r"device=\['sim:0', 'sim:1'\] is not a device"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused_by_its_name(setting: dict[str, Any], message: str) -> None:
+    program = et.compile(PRODUCT, dims=dict(n=1, k=1, m=3))
+    with pytest.raises(et.BindError, match=message):
+        program.plan(arena="64KiB", **({"sites": 2} if {"link", "rates"} & setting.keys() else {}), **setting)
+    if "sites" not in setting:
+        arrays = {"A": np.ones((1, 1)), "B": np.ones((1, 3))}
+        with pytest.raises(et.BindError, match=message):
+            program(**arrays, arena="64KiB", **setting)

@@ -20,6 +20,11 @@ from einturnip.memgraph.types import OpKind
 from einturnip.runtime.simulate.machine_prices import priced
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"
+MTTKRP = """
+input X : f64[i, j, k], B : f64[j, r], C : f64[k, r]
+M[p,q] = sum[s,t] X[p,s,t] * B[s,q] * C[t,q]
+output M
+"""
 DIMS = ("--dim", "n=512", "--dim", "k=512", "--dim", "m=512", "--arena", "1MiB")
 
 
@@ -71,25 +76,73 @@ def test_a_link_of_one_site_is_refused(program: str) -> None:
     assert isinstance(refused.exception, BindError) and "the plan is for one" in str(refused.exception)
 
 
-def test_more_sites_than_work_are_named(tmp_path: Path) -> None:
+def test_sites_without_work_are_named_by_plans_and_runs(tmp_path: Path) -> None:
     (tmp_path / "small.ein").write_text("input A : f64[n]\nY[i] = exp(A[i])\noutput Y\n")
-    arguments = ["plan", str(tmp_path / "small.ein"), "--dim", "n=3", "--arena", "1MiB", "--no-budgets", "--sites"]
-    refused = CliRunner().invoke(cli, [*arguments, "8"])
-    assert isinstance(refused.exception, BindError)
-    assert str(refused.exception) == (
-        "5 of 8 sites (such as cpu:3) compute nothing: Y (line 2) has the most kernel calls, 3 calls. help: --sites 3"
-    )
-    assert CliRunner().invoke(cli, [*arguments, "3"]).exit_code == 0
+    arguments = [str(tmp_path / "small.ein"), "--dim", "n=3", "--arena", "1MiB"]
+    expected = "warning: 5 of 8 sites (such as cpu:3) compute nothing: Y (line 2) has the most kernel calls, 3"
+    devices = ["--device", f"sim:{','.join(map(str, range(8)))}"]
+    for command in (
+        ["plan", *arguments, "--no-budgets", "--sites", "8"],
+        ["plan", *arguments, "--format", "json", "--sites", "8"],
+        ["plan", *arguments, "--emit", "sites", "--sites", "8"],
+        ["run", *arguments, "--random", "-q", *devices],
+    ):
+        found = CliRunner().invoke(cli, command, catch_exceptions=False)
+        assert found.exit_code == 0 and " ".join(found.output.split()).count(expected) == 1, command
+    assert "warning" not in CliRunner().invoke(cli, ["plan", *arguments, "--no-budgets", "--sites", "3"]).output
 
 
-@pytest.mark.parametrize("sites", [7, 60, 100])
-def test_the_named_number_of_sites_is_planned(program: str, sites: int) -> None:
-    dims = [x for label in "nkm" for x in ("--dim", f"{label}=4")]
-    arguments = ["plan", program, *dims, "--arena", "1MiB", "--no-budgets", "--sites"]
-    refused = CliRunner().invoke(cli, [*arguments, str(sites)])
-    assert isinstance(refused.exception, BindError) and "C (line 2)" in str(refused.exception)
-    number = str(refused.exception).rpartition("--sites ")[2]
-    assert CliRunner().invoke(cli, [*arguments, number]).exit_code == 0
+def test_the_plan_of_each_site_is_shown_under_its_number(program: str) -> None:
+    arguments = ["plan", program, *DIMS, "--sites", "2", "--emit", "sites"]
+    lines = CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout.splitlines()
+    ops = json.loads(CliRunner().invoke(cli, [*arguments, "--format", "json"], catch_exceptions=False).stdout)["ops"]
+    assert [line for line in lines if line.startswith("site")] == ["site 0:", "site 1:"]
+    assert len(lines) == len(ops) + 2
+    send = next(op for op in ops if op["kind"] == "send")
+    (_, _, _, value), number = send["reads"][0], send["transfer"]
+    text = next(line for line in lines if line.startswith(f"{send['id']}: "))
+    assert text.startswith(f"{send['id']}: send value {value} at cpu:{send['site']}[")
+    assert f"] to site {send['peer']} (transfer {number})" in text
+    assert any(f": notice from site {send['site']} (transfer {number})" in line for line in lines)
+
+
+def test_what_a_site_spills_is_counted_for_each_site(tmp_path: Path) -> None:
+    (tmp_path / "m.ein").write_text(MTTKRP)
+    dims = [x for size in ("i=20", "j=15", "k=12", "r=4") for x in ("--dim", size)]
+    arguments = ["plan", str(tmp_path / "m.ein"), *dims, "--sites", "2", "--arena", "4KiB", "--format", "json"]
+    whole = json.loads(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout)
+    plan = json.loads(CliRunner().invoke(cli, [*arguments, "--emit", "sites"], catch_exceptions=False).stdout)
+    hosts = {tier["id"]: tier["capacity"] for tier in plan["tiers"] if tier["kind"] == "host"}
+    assert len(hosts) == 2 and whole["spill_bytes"] == 0
+    used = {
+        name: {p[1] + p[2] for op in plan["ops"] for p in (*op["reads"], *op["writes"]) if p[0] == name}
+        for name in hosts
+    }
+    assert {name: max(ends) for name, ends in used.items()} == hosts
+    assert all(nbytes < whole["host_spill_bytes"] for nbytes in hosts.values())
+    assert set(whole["predicted"]["peak_bytes"]) == {"cpu:0", "cpu:1"}
+    proof = CliRunner().invoke(cli, ["verify", "-"], input=json.dumps(plan))
+    assert proof.exit_code == 0, proof.output
+
+
+@pytest.mark.parametrize("memory", ["256KiB,64KiB", "64KiB"])
+def test_a_run_on_devices_compares_with_the_plan_under_the_same_names(tmp_path: Path, memory: str) -> None:
+    (tmp_path / "p.ein").write_text(PRODUCT)
+    for name in "AB":
+        np.save(tmp_path / f"{name}.npy", np.ones((96, 96)))
+    files = [x for name in "AB" for x in ("-i", f"{name}={tmp_path / name}.npy")]
+    report = tmp_path / "report.json"
+    arguments = ["run", str(tmp_path / "p.ein"), *files, "--device", "sim:1,2", "--arena", memory, "--analyze"]
+    ran = CliRunner().invoke(cli, [*arguments, "--report", str(report)], catch_exceptions=False)
+    found = json.loads(report.read_text())
+    run = found.get("run", found)
+    read = "disk->sim:0,1"
+    assert 0 < run["link_bytes_lower_bound"][read] <= run["link_bytes"][read]
+    assert run["predicted"]["link_bytes"] == run["link_bytes"] | {
+        "sim:0,1->disk": run["predicted"]["link_bytes"]["sim:0,1->disk"]
+    }
+    assert run["arena_peak_nbytes"] <= run["arena_nbytes"]
+    assert "the lower bound of" in ran.output and "bytes sim:0,1->sim:0,1" in ran.output
 
 
 def test_too_little_memory_is_refused_with_the_minimum_of_each_site(program: str) -> None:

@@ -34,3 +34,9 @@ def test_other_texts_are_refused(text: str) -> None:
 
 def test_seconds_are_the_latency_and_the_bytes_at_the_rate() -> None:
     assert parse_link("1GB/s,2ms").seconds(3_000_000) == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("bandwidth", [50.0, 1234.0, 5e4, 1e5, 1.25e9, 9e11])
+@pytest.mark.parametrize("latency", [0.0, 1e-9, 5e-5, 3600.0])
+def test_a_link_is_printed_as_it_is_read(bandwidth: float, latency: float) -> None:
+    assert parse_link(str(MachineLink(bandwidth, latency))) == pytest.approx((bandwidth, latency))

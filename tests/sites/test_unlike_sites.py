@@ -170,7 +170,7 @@ def test_a_site_that_is_too_small_is_named_with_the_least_memory() -> None:
         (("--link", "1GB/s,5us"), "--link joins devices, and the plan is for one. help: name 2 devices"),
         (("--sites", "2", "--arena", "4MiB,2G"), "the size '2G' may mean two things"),
         (("--sites", "2", "--arena", "4MiB,"), "'' is not a size"),
-        (("--sites", "2", "--rates", "1,0.001"), "site 1 has 0.001 of the rate of all 2 sites"),
+        (("--sites", "2", "--rates", "1,0.001"), "site 1 has 0.001 of the rate of the 2 sites together"),
         (("--sites", "2", "--rates", "fast,slow"), "'fast,slow' are not rates of sites"),
     ],
 )

@@ -41,13 +41,13 @@ def test_the_shares_of_a_site_are_neighbours() -> None:
 
 
 def test_a_site_that_is_too_slow_is_named() -> None:
-    with pytest.raises(BindError, match=r"site 1 has 0.001 of the rate of all 2 sites.*help: plan without it"):
+    with pytest.raises(BindError, match=r"site 1 has 0.001 of the rate of the 2 sites together.*help: plan without it"):
         numbers_of_shares([1000.0, 1.0])
 
 
 @pytest.mark.parametrize("text", ["", "2,", "2,x", "0,1", "-1,1", "nan,1", "inf,1", [], [0], [None, 1]])
 def test_rates_are_positive_numbers(text: str) -> None:
-    message = re.escape(f"'{text}' are not rates of sites. help: write a positive number for each, such as 2,1")
+    message = re.escape(f"{text!r} are not rates of sites. help: write a positive number for each, such as 2,1")
     with pytest.raises(BindError, match=message):
         parse_rates(text)
 

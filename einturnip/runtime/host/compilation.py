@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from einturnip.core.errors import CapacityError, RunError
-from einturnip.core.units import MIB, format_size
+from einturnip.core.units import MIB, format_minimum, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import Einsum, contraction
@@ -266,7 +266,7 @@ def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, residen
     if machine.compiled and not has_room(memory, resident) and _compilable(tasks):
         needed = -(-(resident + code_cache.COMPILER_NBYTES) // MIB) * MIB
         raise CapacityError(
-            f"the program does not fit in {format_size(memory or 0)}; the minimum is {format_size(needed)} "
+            f"the program does not fit in {format_size(memory or 0)}; the minimum is {format_minimum(needed)} "
             "(a reproducible run compiles its kernels, whatever the memory)",
             needed,
         )

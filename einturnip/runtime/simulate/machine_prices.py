@@ -16,7 +16,7 @@ from einturnip.cost.described_machines import DescribedMachine
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.einsum import contraction
 from einturnip.ir.region import Region
-from einturnip.memgraph.types import COMPUTE, DISK, HOST, Lane, MemGraph, OpKind
+from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 Floats = NDArray[np.float64]
@@ -86,20 +86,12 @@ def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
 
 def _require_memory(graph: MemGraph, machine: DescribedMachine) -> None:
     """Refuse a plan with a device that uses more memory than the machine's has."""
-    for device, (used, memory) in enumerate(zip(_used_nbytes(graph).tolist(), machine.device_memory, strict=False)):
+    for device, (used, memory) in enumerate(zip(graph.used_nbytes().tolist(), machine.device_memory, strict=False)):
         if used > memory:
             raise BindError(
                 f"the plan uses {format_size(used)} on device {device}, and device {device} of {machine.name} has "
-                f"{format_size(memory)}. help: --arena {format_size(memory)}, or a size for each device"
+                f"{format_size(memory)}. help: --arena {memory}, or a size for each device"
             )
-
-
-def _used_nbytes(graph: MemGraph) -> NDArray[np.int64]:
-    """Return the end of the last bytes that the ops of each device write in its arena."""
-    offset, nbytes = graph.write[graph.write[:, 0] == COMPUTE][:, 1:3].T
-    found = np.zeros(graph.devices, np.int64)
-    np.maximum.at(found, offset // graph.device_nbytes, offset % graph.device_nbytes + nbytes)
-    return found
 
 
 def _spilling(graph: MemGraph, tier: int, to: int) -> MemGraph:

@@ -9,7 +9,7 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.process_resources import available_memory
-from einturnip.core.units import PAGE_NBYTES, format_size
+from einturnip.core.units import PAGE_NBYTES, format_minimum, format_size
 from einturnip.devices.protocol import ArenaArrays, Device
 from einturnip.memgraph.spill_placement import keep_on_host
 from einturnip.memgraph.types import HOST, Lane, MemGraph, OpKind
@@ -41,7 +41,7 @@ def pinned_limit(host_memory: int | None, resident: int, arena: int = 0) -> int:
     if available <= 0:
         arenas = f" with the {format_size(arena)} of the site cpu" if arena else " alone"
         raise CapacityError(
-            f"the process{arenas} takes {format_size(needed)} of host memory, and --host-memory allows "
+            f"the process{arenas} takes {format_minimum(needed)} of host memory, and --host-memory allows "
             f"{format_size(host_memory)}",
             needed,
         )
@@ -71,7 +71,7 @@ def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
     if sum(largest) > available:
         raise CapacityError(
             f"transfers need {format_size(sum(largest))} of host memory as buffers, and {format_size(available)} are "
-            f"available. help: --host-memory {format_size(sum(largest))} or more",
+            f"available. help: --host-memory {format_minimum(sum(largest))} or more",
             sum(largest),
         )
     preferred = STAGED_IN * largest[0], STAGED_OUT * largest[1]
