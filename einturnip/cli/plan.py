@@ -85,7 +85,7 @@ def command(
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.devices.kind import of_sites
     from einturnip.report.progress import shown
-    from einturnip.report.sites import idle_text, idle_text_of_all
+    from einturnip.report.sites import idle_text, idle_text_of_all, require_work
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -122,7 +122,9 @@ def command(
         _warn(idle_text_of_all(job.traffic))
         _segments(job, form, program_name(program))
         return
-    if not overview or form == "json":  # the overview itself names them
+    if sites is not None:
+        require_work(job.planned.memgraph, budget["rates"])
+    elif not overview or form == "json":  # the overview itself names them
         _warn(idle_text(job.planned.memgraph))
     if machine is not None:
         simulate.show(job.planned, machine, budget["policy"], jitter, seed, form)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.errors import BindError
 from einturnip.core.units import format_seconds, format_size
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.sites.input_traffic import InputTraffic, input_traffic
 from einturnip.tiling.eindecomp import eindecomp
@@ -66,6 +67,27 @@ def idle_text(graph: MemGraph) -> str:
         return found
     node = graph.taskgraph.decomposition.graph.nodes[nodes[calls.argmax()]]
     return f"{found}: {node.name} (line {node.line}) has the most kernel calls, {calls.max():,}"
+
+
+def require_work(graph: MemGraph, rates: Sequence[float]) -> None:
+    """Refuse a plan for a stated number of sites of which some compute nothing.
+
+    Raises:
+        BindError: names the sites, the largest statement, and for equal sites the largest number that all have work.
+    """
+    if found := idle_text(graph):
+        fewer = "state fewer sites" if rates else f"--sites {_most_with_work(graph)}"
+        raise BindError(f"{found}. help: {fewer}")
+
+
+def _most_with_work(graph: MemGraph) -> int:
+    program, kernels = graph.taskgraph.decomposition.graph, graph.kind == OpKind.KERNEL
+    statements = [i for i, node in enumerate(program.nodes) if isinstance(node, EinsumNode)]
+    for count in range(len(np.unique(graph.op_devices()[kernels])), 1, -1):
+        sites = Sites(program, count)
+        if len(set().union(*map(sites.of_node, statements))) == count:
+            return count
+    return 1
 
 
 def idle_text_of_all(traffic: SiteTraffic) -> str:

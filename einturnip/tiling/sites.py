@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -82,6 +83,8 @@ class Sites:
                     break
                 for counts in numbers:
                     calls = eindecomp(self.graph, factor * sum(counts))
+                    if factor > 1:
+                        calls = replace(calls, notes=())  # a statement may have fewer calls than were tried
                     assignment = assign_calls(calls, self.count, sites_of_shares(counts))
                     found.append((*_cost(assignment, rates), len(found), assignment))
                 if min(found)[0] <= WORK_UNEVEN:

@@ -76,20 +76,29 @@ def test_a_link_of_one_site_is_refused(program: str) -> None:
     assert isinstance(refused.exception, BindError) and "the plan is for one" in str(refused.exception)
 
 
-def test_sites_without_work_are_named_by_plans_and_runs(tmp_path: Path) -> None:
+def test_sites_without_work_are_refused_and_such_devices_warned_of(tmp_path: Path) -> None:
     (tmp_path / "small.ein").write_text("input A : f64[n]\nY[i] = exp(A[i])\noutput Y\n")
     arguments = [str(tmp_path / "small.ein"), "--dim", "n=3", "--arena", "1MiB"]
-    expected = "warning: 5 of 8 sites (such as cpu:3) compute nothing: Y (line 2) has the most kernel calls, 3"
+    expected = "5 of 8 sites (such as cpu:3) compute nothing: Y (line 2) has the most kernel calls, 3"
+    for more in (["--no-budgets"], ["--format", "json"], ["--emit", "sites"]):
+        refused = CliRunner().invoke(cli, ["plan", *arguments, *more, "--sites", "8"])
+        assert isinstance(refused.exception, BindError)
+        assert str(refused.exception) == f"{expected}. help: --sites 3"
     devices = ["--device", f"sim:{','.join(map(str, range(8)))}"]
-    for command in (
-        ["plan", *arguments, "--no-budgets", "--sites", "8"],
-        ["plan", *arguments, "--format", "json", "--sites", "8"],
-        ["plan", *arguments, "--emit", "sites", "--sites", "8"],
-        ["run", *arguments, "--random", "-q", *devices],
-    ):
+    for command in (["run", *arguments, "--random", "-q", *devices], ["plan", *arguments, "--no-budgets", *devices]):
         found = CliRunner().invoke(cli, command, catch_exceptions=False)
-        assert found.exit_code == 0 and " ".join(found.output.split()).count(expected) == 1, command
+        assert found.exit_code == 0 and " ".join(found.output.split()).count(f"warning: {expected}") == 1, command
     assert "warning" not in CliRunner().invoke(cli, ["plan", *arguments, "--no-budgets", "--sites", "3"]).output
+
+
+@pytest.mark.parametrize("sites", [7, 60, 100])
+def test_the_named_number_of_sites_is_planned(program: str, sites: int) -> None:
+    dims = [x for label in "nkm" for x in ("--dim", f"{label}=4")]
+    arguments = ["plan", program, *dims, "--arena", "1MiB", "--no-budgets", "--sites"]
+    refused = CliRunner().invoke(cli, [*arguments, str(sites)])
+    assert isinstance(refused.exception, BindError) and "C (line 2)" in str(refused.exception)
+    number = str(refused.exception).rpartition("--sites ")[2]
+    assert CliRunner().invoke(cli, [*arguments, number]).exit_code == 0
 
 
 def test_the_plan_of_each_site_is_shown_under_its_number(program: str) -> None:
