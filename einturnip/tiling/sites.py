@@ -33,9 +33,15 @@ from einturnip.tiling.device_assignment import AtomDevices, DeviceAssignment, as
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.memory import MAX_FIRST_SHARE, SMALL_WORKING_SET
 from einturnip.tuning.search import LARGEST_WORKING_SET
-from einturnip.tuning.sites import CALLS_OF_SHARE, MAX_CALLS_BALANCED, MOSTLY_READ, WORK_UNEVEN
+from einturnip.tuning.sites import (
+    CALLS_OF_SHARE,
+    MAX_CALLS_BALANCED,
+    MAX_FIRST_SHARE,
+    MOSTLY_READ,
+    SMALL_WORKING_SET,
+    WORK_UNEVEN,
+)
 
 Key = tuple[int, ...]
 Ints = NDArray[np.int64]

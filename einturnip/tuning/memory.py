@@ -143,11 +143,6 @@ MAX_ORDERED_GROUPS = 16
 """[groups] Groups of tiles of a reproducible sum, each summed by one device. Chosen."""
 MIN_ORDERED_TERMS = 1 << 10
 """[terms] Terms of such a group for each result, at least, so that combining groups takes little time. Chosen."""
-MAX_FIRST_SHARE = 0.1
-"""[share] On several sites, a kernel's working set is at most this part of the bytes that a site reads, receives and
-writes: the first kernel waits for its operands, and the end of the run for its last results. Chosen."""
-SMALL_WORKING_SET = 4 << 20
-"""[bytes] But smaller working sets are no aim: moves and reads of small tiles are mostly latency. Chosen."""
 RECENT_TASKS = 32
 """[tasks] A stored tile that a device used at most this number of tasks ago may be moved from there instead of loaded
 again. Chosen."""

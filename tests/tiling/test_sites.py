@@ -29,8 +29,8 @@ from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
 from einturnip.tiling.site_tiles import align
 from einturnip.tiling.sites import Sites, alternating
-from einturnip.tuning.memory import SMALL_WORKING_SET
 from einturnip.tuning.search import LARGEST_WORKING_SET
+from einturnip.tuning.sites import SMALL_WORKING_SET
 
 PROGRAMS = {
     "product": (
