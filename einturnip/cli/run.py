@@ -134,7 +134,7 @@ def command(
         stop.running = False
     report = report if at is not None else limit.checked(report)
     _write_reports(job, report, program_name(program), report_files, planning)
-    for line in [*warning_lines(report), *_idle_devices(job)]:
+    for line in [*warning_lines(report), *(_idle_devices(job) if at is None else ())]:
         click.echo(line, err=True)
     if not quiet:
         for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:

@@ -82,7 +82,8 @@ def test_files_are_read_again_where_arrays_are_sent(client: Any, tmp_path: Path)
         across.append(sum(sum(site.received_nbytes.values()) for site in result.report.sites))
         read.append(sum(n for link, n in result.report.link_bytes.items() if link.startswith("disk")))
     assert across[1] < across[0] and read[1] > read[0]
-    assert sum(across) and across[0] + read[0] == across[1] + read[1]
+    # A tile that has left an arena is read again.
+    assert sum(across) and across[0] + read[0] == pytest.approx(across[1] + read[1], rel=0.05)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from einturnip.api.inputs import compile_path
 from einturnip.api.program import Program
 from einturnip.cost.machine import Machine
 from einturnip.devices import stored
+from einturnip.devices.cuda.kind import pass_once
 from einturnip.kernels import select
 from einturnip.kernels.cuda import cache as cuda_cache
 from einturnip.kernels.llvm import code_cache
@@ -71,6 +72,7 @@ def work(program: Path) -> None:
     assert np.array_equal(result["Y"], Y) and np.array_equal(result["s"], np.abs(Y).sum(axis=0)), "wrong numbers"
     assert np.array_equal(result["T"], T), "wrong numbers"
     assert stored.machine_here(1) in (RATES, Machine(workers=1)), "wrong rates"
+    pass_once("0" * 40, lambda: "passed")
     assert cuda_cache.compiled(CUDA, 90, 13) == Compiler().compile(CUDA, "sm_90"), "wrong code for a GPU"
 
 

@@ -235,10 +235,10 @@ def test_ops_wait_for_whom_they_meet_and_no_others(ops, left_out):
         assert len(direct) == len(set(direct) - set().union(*(before[p] for p in direct))), "one wait implies another"
 
 
-@pytest.mark.parametrize(("source", "driver"), [("y", "inline"), ("x", "event loop")])
+@pytest.mark.parametrize(("source", "driver"), [("y", "inline"), ("w", "event loop")])
 def test_threads_run_steps_only_if_ops_need_not_wait_for_each_other(source, driver):
-    program = et.compile(f"input x : f64[n]\ninput k : i64[n]\ny[i] = x[k[i]]\nz[i] = {source}[k[i]]\noutput y, z")
-    graph = program.plan(x=np.zeros(8), k=np.arange(8))._job.planned.memgraph
+    text = "input x : f64[n], w : f64[n], k : i64[n]\ny[i] = x[k[i]]\nz[i] = {}[k[i]]\noutput y, z"
+    graph = et.compile(text.format(source)).plan(x=np.zeros(8), w=np.zeros(8), k=np.arange(8))._job.planned.memgraph
     kernels = graph.kind == OpKind.KERNEL
     assert kernels.sum() > 1
     assert step_driver(dataclasses.replace(graph, seconds=kernels * 1.0), 2) == driver

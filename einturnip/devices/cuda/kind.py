@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -135,16 +135,21 @@ class CudaKind(DeviceKind):
         if entry in self._passed:
             return
         self._passed.add(entry)  # before the test, which opens the GPU itself
-        with suppress(OSError, DamagedEntry):
-            if DEVICE_TESTS.read(entry) is not None:
-                return
         try:
-            said = self_test(DeviceChoice(self, number))
+            pass_once(entry, lambda: f"{gpu.name}: {self_test(DeviceChoice(self, number))}")
         except BaseException:
             self._passed.discard(entry)
             raise
-        with suppress(OSError):
-            DEVICE_TESTS.write({entry: [f"{gpu.name}: {said}".encode()]})
+
+
+def pass_once(entry: str, test: Callable[[], str]) -> None:
+    """Run a test, which returns what it did, unless the cache has an entry for it."""
+    with suppress(OSError, DamagedEntry):
+        if DEVICE_TESTS.read(entry) is not None:
+            return
+    said = test()
+    with suppress(OSError):
+        DEVICE_TESTS.write({entry: [said.encode()]})
 
 
 def open_cuda(

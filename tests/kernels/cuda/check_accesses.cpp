@@ -90,7 +90,7 @@ void check(void* address, int size, bool write, bool atomic, void* place) {
   }
   if (at + size > range->end) return report("past the end of a range", write, size, place);
   if (write && range->kind == CONSTANT) report("a write to an operand", write, size, place);
-  if (at % size) report("not aligned", write, size, place);
+  if (at % (size < 16 ? size : 16)) report("not aligned", write, size, place);
   const bool in_shared = range->kind == SHARED;
   for (int i = 0; i < size; i++) {
     Byte& byte = range->bytes[at + i - range->begin];
