@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from einturnip.cost.working_set import operand_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
-from einturnip.ir.einsum import labels_read
-from einturnip.ir.region import Space
 from einturnip.tiling.label_classes import LabelClasses
 from einturnip.tiling.sites import Sites
 from einturnip.tiling.types import Partitioning
@@ -132,34 +129,17 @@ def _shared_extents(node: EinsumNode | ConcatNode, cut: Partitioning) -> list[in
 
     A site receives the states of two others in each tree, so the last tile waits for two states at each level.
     """
-    if not isinstance(node, EinsumNode):
-        return list(cut.tiles)
-    e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
-    read, state = sum(_operand_nbytes(e, cut.tiles)), e.state_nbytes(cut.tiles)
-    waited = 2 * (group - 1).bit_length() * state
-    parts = min(group, 2 * math.ceil(waited / 2 / max(1.0, MAX_WAIT * (read + state))))
     extents = list(cut.tiles)
-    while math.prod(-(-n // m) for n, m in zip(cut.tiles, extents, strict=True)) < parts:
-        label = _label_of_largest(e, extents)
-        if label is None:
-            break
-        extents[label] = -(-extents[label] // 2)
+    if isinstance(node, EinsumNode):
+        e, group = node.einsum, math.prod(cut.counts[p] for p in node.einsum.aggregated)
+        read = sum(math.prod(e.operand_extents(s, cut.tiles)) * d.itemsize for s, d in enumerate(e.dtypes))
+        state = e.state_nbytes(cut.tiles)
+        waited = 2 * (group - 1).bit_length() * state
+        parts = min(group, 2 * math.ceil(waited / 2 / max(1.0, MAX_WAIT * (read + state))))
+        for p in sorted(range(e.n_out), key=lambda p: -extents[p]):
+            count = min(max(1, parts), extents[p])
+            extents[p], parts = -(-extents[p] // count), -(-parts // count)
     return extents
-
-
-def _label_of_largest(e: Space, extents: Sequence[int]) -> int | None:
-    """Return the longest output label that divides the largest operand tile; None if there is none."""
-    nbytes = _operand_nbytes(e, extents)
-    for slot in sorted(range(len(nbytes)), key=nbytes.__getitem__, reverse=True):
-        labels = [p for p in labels_read(e.accesses[slot]) if p < e.n_out and extents[p] > 1]
-        if labels:
-            return max(labels, key=lambda p: (extents[p], -p))
-    return max((p for p in range(e.n_out) if extents[p] > 1), key=extents.__getitem__, default=None)
-
-
-def _operand_nbytes(e: Space, tiles: Sequence[int]) -> list[int]:
-    """Return the bytes of each operand that one tile of the label space reads."""
-    return [operand_nbytes(e, slot, tiles) for slot in range(len(e.accesses))]
 
 
 def _common_tile(extents: set[Fraction], step: int) -> int:

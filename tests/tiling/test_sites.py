@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import einturnip as et
+from einturnip.cli.main import cli
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import operand_nbytes, working_set_nbytes
+from einturnip.cost.working_set import working_set_nbytes
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.planner import PlannedProgram
@@ -180,17 +184,14 @@ def test_a_tile_size_divides_the_parts_of_all_sites() -> None:
                 assert all(classes.dividing(c, n) <= n for n in range(1, own + 1))
 
 
-def test_tiles_of_a_sum_over_sites_divide_its_largest_operands() -> None:
-    graph = planned(*PROGRAMS["ladder"], 1, 4 << 20).graph
-    node = len(graph.nodes) - 1
-    sites = Sites(graph, 64)
-    classes = align(label_classes(graph), sites)
-    e, calls = graph.nodes[node].einsum, sites.calls[node]  # type: ignore[union-attr]
-    tiles = classes.tiles(node, e.bounds, classes.coarsest)
-    before, after = ([operand_nbytes(e, s, t) for s in range(2)] for t in (calls.tiles, tiles))
-    assert math.prod(tiles) < math.prod(calls.tiles)
-    assert max(after) <= max(before) / 2
-    assert max(after) <= 3 * min(after)
+@pytest.mark.slow
+def test_64_sites_read_the_weights_of_llama_few_times() -> None:
+    program = Path(__file__).parents[2] / "docs" / "examples" / "models" / "llama.ein"
+    dims = [x for size in ("h=32", "f=11008", "v=32000", "s=2048", "L=32") for x in ("--dim", size)]
+    arguments = ["plan", str(program), *dims, "--sites", "64", "--arena", "8GiB", "--no-budgets", "--format", "json"]
+    found = json.loads(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout)
+    once = sum(each["read_bytes"] for each in found["site_inputs"])
+    assert once <= sum(site["first_read_bytes"] for site in found["sites"]) <= 4 * once
 
 
 def test_kernels_on_sites_begin_and_end_with_few_of_their_bytes() -> None:
