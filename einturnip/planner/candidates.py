@@ -82,7 +82,7 @@ class TilingCandidates:
     A tiling whose largest working set fits may still fail, if tiles of other nodes have to stay in memory at the same
     time.
 
-    ``available``: returns the arena bytes that the budget leaves for a tiling. ``largest``: of working sets, in bytes.
+    ``available``: returns the arena bytes that the budget leaves for a tiling.
     """
 
     def __init__(
@@ -92,13 +92,12 @@ class TilingCandidates:
         prices: TilingPrices,
         available: Callable[[Tiling], int],
         traffic: TrafficBound | None = None,
-        largest: int = LARGEST_WORKING_SET,
     ) -> None:
         self.graph = graph
         self.traffic = traffic or TrafficBound(graph.graph)
         self.tilings = tilings
         self.prices = prices
-        self.available, self.largest = available, largest
+        self.available = available
         self.blocked = blocked_classes(graph) if len(graph.groups) <= MAX_GROUPS_FITTED else []
 
     def coarsest_if_best(self, machine: Machine) -> Iterator[Tiling]:
@@ -129,12 +128,7 @@ class TilingCandidates:
     def limited_to(self, capacity: int) -> TilingCandidates:
         """Return the candidates for an arena of at most ``capacity`` bytes."""
         return TilingCandidates(
-            self.graph,
-            self.tilings,
-            self.prices,
-            lambda tiling: min(capacity, self.available(tiling)),
-            self.traffic,
-            self.largest,
+            self.graph, self.tilings, self.prices, lambda tiling: min(capacity, self.available(tiling)), self.traffic
         )
 
     def by_price(self) -> list[Tiling]:
@@ -149,7 +143,7 @@ class TilingCandidates:
         """Return the cheapest of ``by_price`` and of the tilings fitted to the memory."""
         found = {c.tiles: c for c in [*self.by_price(), *self._fitted]}
         for tiling, made in zip(self._fitted[:2], self._refined, strict=True):
-            if self.largest < made.working_set <= self.available(made) // MIN_SETS:
+            if LARGEST_WORKING_SET < made.working_set <= self.available(made) // MIN_SETS:
                 # The tile is larger than kernels need; take the best of the smaller ones instead.
                 made = self._refine(tiling, several_fit=True)
             if self._fits_several(made):
@@ -251,5 +245,5 @@ class TilingCandidates:
 
     def _fits_several(self, tiling: Tiling) -> bool:
         return tiling.kernel_calls <= MAX_CALLS and tiling.working_set <= min(
-            self.largest, self.available(tiling) // MIN_SETS
+            LARGEST_WORKING_SET, self.available(tiling) // MIN_SETS
         )

@@ -55,7 +55,7 @@ from einturnip.tuning.memory import (
     SAFETY_FACTOR,
     SEARCH_NBYTES,
 )
-from einturnip.tuning.search import LARGEST_WORKING_SET, MAX_CALLS, MAX_TASKS
+from einturnip.tuning.search import MAX_CALLS, MAX_TASKS
 
 if TYPE_CHECKING:
     from einturnip.tiling.sites import Sites
@@ -77,11 +77,6 @@ class PlanLowering:
         # A plan's peak is that of the fullest arena, which may be one that has more bytes than the smallest.
         self._max_extra = max(request.extra, default=0)
         self._smallest: Tiling | None = None
-
-    @property
-    def max_working_set(self) -> int:
-        """The largest working set of a kernel among tilings that are compared."""
-        return LARGEST_WORKING_SET if self.sites is None else self.sites.largest_working_set
 
     def available(self, tiling: Tiling) -> int:
         """Return the arena bytes that the budget leaves, given the estimated size of this tiling's plan."""

@@ -97,7 +97,7 @@ def plan(request: GraphRequest) -> LoweredPlan:
         found = lowering.lower(tilings.coarsest, request.max_arena)
     elif request.max_arena is None:
         prices = TilingPrices(grouped, machine, layouts, len(grouped.groups) <= MAX_GROUPS_BLOCKED)
-        candidates = TilingCandidates(grouped, tilings, prices, lowering.available, largest=lowering.max_working_set)
+        candidates = TilingCandidates(grouped, tilings, prices, lowering.available)
         cheapest = candidates.by_price()
         price = min(map(candidates.price, cheapest), default=0.0)
         if price > request.max_price:

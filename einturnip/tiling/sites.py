@@ -33,13 +33,10 @@ from einturnip.tiling.device_assignment import AtomDevices, DeviceAssignment, as
 from einturnip.tiling.eindecomp import eindecomp
 from einturnip.tiling.site_shares import numbers_of_shares, sites_of_shares
 from einturnip.tiling.types import Partitioning
-from einturnip.tuning.search import LARGEST_WORKING_SET
 from einturnip.tuning.sites import (
     CALLS_OF_SHARE,
     MAX_CALLS_BALANCED,
-    MAX_FIRST_SHARE,
     MOSTLY_READ,
-    SMALL_WORKING_SET,
     WORK_UNEVEN,
 )
 
@@ -124,18 +121,6 @@ class Sites:
         ptr, at = take_rows(readers.ptr, rows.reshape(-1))
         read = np.bincount(readers.device[at], np.repeat(elements.reshape(-1), np.diff(ptr)), self.count)
         return frozenset(np.flatnonzero(read >= MOSTLY_READ * elements.sum()).tolist())
-
-    @property
-    def largest_working_set(self) -> int:
-        """The largest working set of a kernel: a small part of the bytes of a site, in most programs.
-
-        Kernels wait for the first tiles of a run, and the last results for their moves and stores.
-        """
-        written = sum(
-            math.prod(self.graph.nodes[i].shape) * self.graph.nodes[i].dtype.itemsize for _, i in self.graph.outputs
-        )
-        moved = (self.counted_nbytes + written) / self.count
-        return min(LARGEST_WORKING_SET, max(SMALL_WORKING_SET, int(MAX_FIRST_SHARE * moved)))
 
     def of_node(self, node: int) -> tuple[int, ...]:
         """Return the sites that compute calls of a node, in order."""

@@ -40,8 +40,3 @@ NUMBERS_OF_SHARES = 3
 """[divisions] Divisions into shares that are compared by their bytes. Limit: the search's time."""
 ASSIGNMENT_PASSES = 2
 """[passes] Passes that assign all groups to devices again. Limit: the search's time."""
-MAX_FIRST_SHARE = 0.1
-"""[share] On several sites, a kernel's working set is at most this part of the bytes that a site reads, receives and
-writes: the first kernel waits for its operands, and the end of the run for its last results. Chosen."""
-SMALL_WORKING_SET = 4 << 20
-"""[bytes] But smaller working sets are no aim: moves and reads of small tiles are mostly latency. Chosen."""

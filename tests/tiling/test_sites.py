@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 import einturnip as et
 from einturnip.cli.main import cli
 from einturnip.cost.machine import Machine
-from einturnip.cost.working_set import working_set_nbytes
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.planner import PlannedProgram
@@ -33,8 +32,6 @@ from einturnip.tiling.label_classes import label_classes
 from einturnip.tiling.movement import moved
 from einturnip.tiling.site_tiles import align
 from einturnip.tiling.sites import Sites, alternating
-from einturnip.tuning.search import LARGEST_WORKING_SET
-from einturnip.tuning.sites import SMALL_WORKING_SET
 
 PROGRAMS = {
     "product": (
@@ -192,20 +189,6 @@ def test_64_sites_read_the_weights_of_llama_few_times() -> None:
     found = json.loads(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout)
     once = sum(each["read_bytes"] for each in found["site_inputs"])
     assert once <= sum(site["first_read_bytes"] for site in found["sites"]) <= 4 * once
-
-
-def test_kernels_on_sites_begin_and_end_with_few_of_their_bytes() -> None:
-    text, _ = PROGRAMS["product"]
-    dims = dict(n=8192, k=8192, m=8192)
-    one, many = (planned(text, dims, sites, 4 << 30) for sites in (1, 32))
-    limit = Sites(many.graph, 32).largest_working_set
-    assert SMALL_WORKING_SET <= limit < LARGEST_WORKING_SET
-    assert largest_working_set(many) <= limit < largest_working_set(one)
-
-
-def largest_working_set(planned: PlannedProgram) -> int:
-    decomposition, node = planned.memgraph.taskgraph.decomposition, len(planned.graph.nodes) - 1
-    return working_set_nbytes(planned.graph.nodes[node].einsum, decomposition.partitionings[node].tiles)  # type: ignore[union-attr]
 
 
 def test_a_statement_of_many_operands_is_divided() -> None:
