@@ -37,12 +37,35 @@ PRODUCTS, (ALL, MANY) = (
     [name for name in PROGRAMS if "MTTKRP" not in name],
     ((2, 4, 8, 16, 64, 256, 1024), (8, 64, 1024)),
 )
+EXAMPLES, STUDIED = PAGE.parent / "examples", Path(__file__).parent / "programs"
+OTHERS = {
+    "CCSD residual, o = 20, v = 120, f64": (EXAMPLES / "physics/ccd_residual.ein", dict(o=20, v=120), "1 GiB"),
+    "attention, 16 heads of 4096 x 128, f32": (STUDIED / "heads.ein", dict(h=16, n=4096, d=128), "64 MiB"),
+    "the same, causal": (STUDIED / "causal_heads.ein", dict(h=16, n=4096, d=128), "64 MiB"),
+    "graph network, 20,000 nodes, 512 to 256 to 64 features, f32": (
+        STUDIED / "graph_network.ein",
+        dict(n=20000, f=512, g=256, h=64),
+        "256 MiB",
+    ),
+    "CP-ALS sweep, 600 x 500 x 700, rank 32, f64": (
+        EXAMPLES / "linear_algebra/cp_als.ein",
+        dict(I=600, J=500, K=700, R=32),
+        "256 MiB",
+    ),
+    "Llama, 2 layers of 7B, 2048 positions": (
+        EXAMPLES / "models/llama.ein",
+        dict(h=32, f=11008, v=32000, s=2048, L=2),
+        "8 GiB",
+    ),
+}
+SITES_OF_OTHERS = (2, 8, 64)
 SITES: Mapping[str, Sequence[int]] = {name: ALL if name in PRODUCTS else MANY for name in PROGRAMS}
 
 
 def cell(name: str, sites: int) -> Numbers:
     """Measure one plan, made by a process of its own without stored plans."""
-    text, dims, arena = PROGRAMS[name]
+    source, dims, arena = (PROGRAMS | OTHERS)[name]
+    text = source if isinstance(source, str) else source.read_text()
     with tempfile.TemporaryDirectory() as folder:
         (program := Path(folder, "p.ein")).write_text(text)
         sizes = [x for label, size in dims.items() for x in ("--dim", f"{label}={size}")]
@@ -74,7 +97,7 @@ def tables(numbers: Numbers) -> Iterator[str]:
     head = ("program", "memory of a site", "P", "between sites and first reads", "EinDecomp's count")
     more = ("max / mean received", "max / mean kernel time", "planned in")
     yield from ("", f"| {' | '.join((*head, *more))} |", f"|{'---|' * (len(head) + len(more))}")
-    for name, by_sites in numbers.items():
+    for name, by_sites in ((name, numbers[name]) for name in PROGRAMS):
         label = f"{name} | {PROGRAMS[name][2]}"
         for sites, found in by_sites.items():
             gigabytes = " | ".join(f"{found[key] / 1e9:.1f} GB" for key in ("received", "counted"))
@@ -86,15 +109,31 @@ def tables(numbers: Numbers) -> Iterator[str]:
     for name in PRODUCTS:
         ratios = [f"{found['over_bound']:.2f}" for found in numbers[name].values()]
         yield f"| {name} | {' | '.join(ratios)} |"
+    yield from (
+        "",
+        "Bytes relative to EinDecomp's count, and in brackets max / mean of bytes received and of kernel time:",
+        "",
+    )
+    yield from (
+        f"| program | memory of a site | {' | '.join(f'P = {n}' for n in SITES_OF_OTHERS)} |",
+        f"|---|---|{'---|' * 3}",
+    )
+    for name in OTHERS:
+        cells = [
+            f"{found['received'] / found['counted']:.2f} ({found['max_received']:.2f}, {found['max_kernels']:.2f})"
+            for found in numbers[name].values()
+        ]
+        yield f"| {name} | {OTHERS[name][2]} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Measure all cells."""
     options = options_of(argparse.ArgumentParser(description=__doc__))
-    numbers: Numbers = {name: {} for name in PROGRAMS}
+    names = [*PROGRAMS, *OTHERS]
+    numbers: Numbers = {name: {} for name in names}
     for sites in sorted(ALL, reverse=True):
-        for name in (name for name in PROGRAMS if sites in SITES[name]):
-            part = f"{list(PROGRAMS).index(name)}-{sites}"
+        for name in (name for name in names if sites in SITES.get(name, SITES_OF_OTHERS)):
+            part = f"{names.index(name)}-{sites}"
             numbers[name][str(sites)] = stored_cell(options.parts, part, lambda n=name, p=sites: cell(n, p))  # type: ignore[misc]
     numbers = {name: dict(sorted(found.items(), key=lambda entry: int(entry[0]))) for name, found in numbers.items()}
     print("\n".join(tables(numbers)))
