@@ -161,7 +161,7 @@ class _MoveInsertion:
         self.ends = array("q", [0])
 
     def run(self) -> TaskGraph:
-        """The graph."""
+        """Return the graph of the rows so far, with the device of each value."""
         t = self.tasks
         kinds, values, seen = t.kind.tolist(), t.value.tolist(), t.seen.tolist()
         at = 0

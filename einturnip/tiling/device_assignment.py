@@ -9,7 +9,8 @@ input count once for each device that reads them.
 
 A device may have several shares of the work, by which its load is measured: then a group has one call per share.
 
-An accumulated tile is summed on each device that has a part of it, split, and sent to its readers.
+In the count of bytes one of the devices that have parts of an accumulated tile receives the others' parts and sends the
+total to its readers. Plans combine the parts by trees of as many messages (``tiling.sites``).
 
 Source: Graham, Bounds on multiprocessing timing anomalies (1969), for the order.
 """
@@ -172,7 +173,7 @@ class _Assigner:
         return self.found
 
     def _groups(self) -> list[tuple[int, Ints]]:
-        """Yield (node, calls) in the order of assignment."""
+        """Return (node, calls) in the order of assignment."""
         calls = self.flow.calls
         order = sorted(
             calls, key=lambda i: (i,) if self.by_node else (self.level[i], -calls[i].flops.max(initial=0), i)

@@ -45,7 +45,7 @@ Ints = NDArray[np.int64]
 
 
 class Sites:
-    """The sites of a graph's tiles.
+    """The division of a graph's calls among sites, and with it the site of each tile.
 
     ``rates``: of the sites' kernels, by default equal. ``calls``: by node, the division of its labels by EinDecomp.
     ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls. ``flops``: the
