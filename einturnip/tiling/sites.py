@@ -48,8 +48,7 @@ class Sites:
     """The division of a graph's calls among sites, and with it the site of each tile.
 
     ``rates``: of the sites' kernels, by default equal. ``calls``: by node, the division of its labels by EinDecomp.
-    ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls. ``flops``: the
-    operations of each site.
+    ``counted_nbytes``: what the sites receive from each other and read of inputs for these calls.
 
     Raises:
         BindError: a site is too slow for a share of the work.
@@ -59,7 +58,6 @@ class Sites:
         self.graph, self.count = graph, count
         assignment = self._assigned(rates or [1.0] * count)
         self.counted_nbytes = assignment.moved_nbytes + assignment.input_nbytes
-        self.flops = assignment.flops
         self.decomposition = assignment.flow.decomposition
         self.calls = self.decomposition.partitionings
         self._site: dict[int, Ints] = {}
