@@ -203,7 +203,7 @@ class Program:
         two of them; ``rates``: how fast each computes, such as ``[2, 1]``.
 
         Raises:
-            BindError: inputs and program disagree. CapacityError: it does not fit.
+            BindError: inputs and program disagree, or a site would compute nothing. CapacityError: it does not fit.
         """
         if sites is not None:
             if device != "cpu":
@@ -215,6 +215,10 @@ class Program:
         )
         with external_files_allowed(allow_external):
             job, cached = self.planned(settings, {**inputs, **(data or {})}, dims or {})
+        if sites is not None and isinstance(job, Job):
+            from einturnip.report.sites import require_work  # loads the search
+
+            require_work([job.planned.memgraph], rates)
         return Plan(job, cached)
 
     def session(

@@ -85,7 +85,7 @@ def command(
     from einturnip.cli.planning import ProgramArguments, planned
     from einturnip.devices.kind import of_sites
     from einturnip.report.progress import shown
-    from einturnip.report.sites import idle_text, idle_text_of_all, require_work
+    from einturnip.report.sites import idle_text, require_work
     from einturnip.storage.generated import AbsentSource
 
     if sites is not None:
@@ -119,11 +119,11 @@ def command(
         _stages(job, form, program_name(program))
         return
     if isinstance(job, PlannedSegments):
-        _warn(idle_text_of_all(job.traffic))
+        require_work([planned.memgraph for _, planned in job.plans], budget["rates"])
         _segments(job, form, program_name(program))
         return
     if sites is not None:
-        require_work(job.planned.memgraph, budget["rates"])
+        require_work([job.planned.memgraph], budget["rates"])
     elif not overview or form == "json":  # the overview itself names them
         _warn(idle_text(job.planned.memgraph))
     if machine is not None:

@@ -69,30 +69,31 @@ def idle_text(graph: MemGraph) -> str:
     return f"{found}: {node.name} (line {node.line}) has the most kernel calls, {calls.max():,}"
 
 
-def require_work(graph: MemGraph, rates: Sequence[float]) -> None:
+def require_work(graphs: Sequence[MemGraph], rates: object = None) -> None:
     """Refuse a plan for a stated number of sites of which some compute nothing.
+
+    ``graphs``: of the whole program, or of each of its segments. ``rates``: stated ones, if any.
 
     Raises:
         BindError: names the sites, the largest statement, and for equal sites the largest number that all have work.
     """
-    if found := idle_text(graph):
-        fewer = "state fewer sites" if rates else f"--sites {_most_with_work(graph)}"
+    computing = np.unique(np.concatenate([g.op_devices()[g.kind == OpKind.KERNEL] for g in graphs]))
+    found = idle_text(graphs[0]) if len(graphs) == 1 else _idle(graphs[0].devices, computing)
+    if found:
+        fewer = "state fewer sites" if rates else f"--sites {_most_with_work(graphs, len(computing))}"
         raise BindError(f"{found}. help: {fewer}")
 
 
-def _most_with_work(graph: MemGraph) -> int:
-    program, kernels = graph.taskgraph.decomposition.graph, graph.kind == OpKind.KERNEL
-    statements = [i for i, node in enumerate(program.nodes) if isinstance(node, EinsumNode)]
-    for count in range(len(np.unique(graph.op_devices()[kernels])), 1, -1):
-        sites = Sites(program, count)
-        if len(set().union(*map(sites.of_node, statements))) == count:
+def _most_with_work(graphs: Sequence[MemGraph], at_most: int) -> int:
+    programs = [graph.taskgraph.decomposition.graph for graph in graphs]
+    for count in range(at_most, 1, -1):
+        working = set[int]()
+        for program in programs:
+            sites = Sites(program, count)
+            working.update(*(sites.of_node(i) for i, n in enumerate(program.nodes) if isinstance(n, EinsumNode)))
+        if len(working) == count:
             return count
     return 1
-
-
-def idle_text_of_all(traffic: SiteTraffic) -> str:
-    """Name the sites that compute nothing in any of several segments; "" if there are none."""
-    return _idle(len(traffic.between), np.flatnonzero(traffic.kernel_seconds))
 
 
 def _idle(sites: int, computing: NDArray[Any]) -> str:

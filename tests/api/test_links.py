@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import einturnip as et
 from einturnip.cli.main import cli
 from einturnip.cost.site_rates import parse_link
+from einturnip.devices.kind import of_sites
 from einturnip.report.sites import sites_json
 
 PRODUCT = "input A : f64[n, k], B : f64[k, m]\nC[i, j] = A[i, k] * B[k, j]\noutput C\n"
@@ -73,8 +74,13 @@ def test_sites_exclude_a_device() -> None:
         CALLS["plan"](sites=2, device="sim:1")
 
 
-def test_sites_without_work_are_named_in_the_plan() -> None:
-    plan = et.compile(PRODUCT, dims=dict(n=1, k=1, m=3)).plan(sites=8, arena="64KiB")
+def test_more_sites_than_work_are_refused() -> None:
+    with pytest.raises(et.BindError, match=r"compute nothing: C \(line 2\).*help: --sites"):
+        et.compile(PRODUCT, dims=dict(n=1, k=1, m=3)).plan(sites=8, arena="64KiB")
+
+
+def test_devices_without_work_are_named_in_the_plan() -> None:
+    plan = et.compile(PRODUCT, dims=dict(n=1, k=1, m=3)).plan(device=of_sites(8), arena="64KiB")
     shown = " ".join(plan.explain().split())
     assert "warning: 5 of 8 sites (such as cpu:3) compute nothing: C (line 2) has the most kernel calls, 3" in shown
 

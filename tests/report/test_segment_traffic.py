@@ -14,6 +14,7 @@ from einturnip.api import segmented_plan
 from einturnip.api.segmented_plan import PlannedSegments, plan_segments
 from einturnip.cli.main import cli
 from einturnip.compiler import Options, bind
+from einturnip.core.errors import BindError
 from einturnip.devices.kind import of_sites
 from einturnip.lang import compile_text
 from einturnip.memgraph.types import MemGraph, OpKind
@@ -118,10 +119,11 @@ def test_equal_layers_are_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "stages" not in alone
 
 
-def test_a_site_without_work_in_all_segments_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_without_work_in_all_segments_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmented_plan, "SEGMENTED_CALLS", 1)
     (tmp_path / "p.ein").write_text(LAYERS)
     dims = [x for name in DIMS for x in ("--dim", f"{name}={6 if name == 'L' else 1}")]
     found = CliRunner().invoke(cli, ["plan", str(tmp_path / "p.ein"), *dims, "--arena", "1MiB", "--sites", "64"])
-    assert found.exit_code == 0
-    assert re.search(r"warning: \d+ of 64 sites \(such as cpu:\d+\) compute nothing", found.output)
+    assert isinstance(found.exception, BindError)
+    expected = r"\d+ of 64 sites \(such as cpu:\d+\) compute nothing. help: --sites \d+"
+    assert re.fullmatch(expected, str(found.exception))
