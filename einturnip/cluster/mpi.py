@@ -57,9 +57,8 @@ class RankConnections:
         """
         for site in [*range(1, self._rank.port.size), 0]:
             sent = threading.Event()
-            part = b"".join(piece for batch in parts(site) for piece in batch)
-            self._rank.port.send(site, Tag.PART, numbered(self._run, part), sent.set)
-            del part
+            pieces = (piece for batch in parts(site) for piece in batch)
+            self._rank.port.send(site, Tag.PART, numbered(self._run, pieces), sent.set)
             if not sent.wait(JOIN_SECONDS):
                 raise DeviceError(f"rank {site} does not answer within {JOIN_SECONDS} s. Nothing was written")
             self.events.put(("joined", site, {}))

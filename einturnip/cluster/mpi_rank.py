@@ -7,13 +7,14 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
+from einturnip.caches import Piece
 from einturnip.cluster.site_task import describe, take_part
 from einturnip.core.errors import Interrupted
 from einturnip.memgraph.views import OpViews
@@ -88,9 +89,9 @@ class JobRank:
         return arrived
 
 
-def numbered(run: int, part: bytes) -> Array:
-    """Return the message with which a site receives its part of a run."""
-    return np.frombuffer(run.to_bytes(8, sys.byteorder) + part, np.uint8)
+def numbered(run: int, part: Iterable[Piece]) -> Array:
+    """Return the message with which a site receives its part of a run, from the pieces of the part."""
+    return np.frombuffer(b"".join([run.to_bytes(8, sys.byteorder), *part]), np.uint8)
 
 
 def _nothing() -> None: ...
