@@ -93,6 +93,18 @@ JOINED = [
     on_x("a sized label first", "Z[e: 2 | i] = e | V[i]", np.concatenate([[0, 1], V])),
     on_x("one amid", "Z[i | e: 2 | k] = V[i] | e + 1 | V[k]", np.concatenate([V, [1, 2], V])),
     on_x("an empty part", "dim k = 0\nZ[k | i] = 0 | V[i]", V),
+    Sentence(
+        "numbers first, beside integers",
+        "input W : i8[i]\nZ[e: 2 | i] = 1 | W[i]\noutput Z\n",
+        {"Z": np.array([1, 1, 3])},
+        {"W": np.array([3], np.int8)},
+    ),
+    Sentence(
+        "numbers last, beside integers",
+        "input W : i8[i]\nZ[i | e: 2] = W[i] | 1\noutput Z\n",
+        {"Z": np.array([3, 1, 1])},
+        {"W": np.array([3], np.int8)},
+    ),
     on_x("dtypes meet", "Z[i | j] = F[i] | V[j]", np.concatenate([[1.0, 2.0], V]), F=np.array([1, 2], np.float32)),
     on_x("a transposed input may be a part", "Z[i | j, c] = X[i,c] | U[c,j]", np.concatenate([X, Y]), U=Y.T.copy()),
     on_x(

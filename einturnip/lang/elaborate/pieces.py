@@ -130,11 +130,11 @@ def _join(left: EquationLhs, names: s.Alternatives, place: int, parts: tuple[s.N
         # A size that one part determines, as by the bounds of 2 * j, applies to later parts.
         sized = [_axis_size(known, k, index) for k, index in enumerate(left.indices)]
         fixed = [old if old is not None or k == place else sized[k] for k, old in enumerate(fixed)]
-    dtype, strength = made[0].dtype, made[0].strength
+    joined = whole(made[0], left.span)
     for known in made[1:]:
-        dtype, strength = t.common(
-            replace(whole(made[0], left.span), dtype=dtype, strength=strength), whole(known, left.span)
-        )
+        dtype, strength = t.common(joined, whole(known, left.span))
+        joined = replace(joined, dtype=dtype, strength=strength)
+    dtype, strength = joined.dtype, joined.strength
     carried = tuple(name for name in scope.ambient if any(name in known.carried for known in made))
     made = [_shaped(left, known, dtype, strength, carried) for known in made]
     numbers = tuple(known.number for known in made)
