@@ -48,7 +48,9 @@ def _executor(scratch: Path, form: Form) -> LaunchExecutor:
 
 @pytest.mark.parametrize(
     ("sentence", "form"),
-    [(s, "source") for s in SENTENCES[::PORTION]] + [(s, "ptx") for s in SENTENCES[PORTION // 2 :: 2 * PORTION]],
+    [(s, "source") for s in SENTENCES[::PORTION]]
+    + [(s, "ptx") for s in SENTENCES[PORTION // 2 :: 2 * PORTION]]
+    + [(s, "checked") for s in SENTENCES if s.says == "nothing to group"],
     ids=str,
 )
 def test_a_sentence(sentence: Sentence, form: Form, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:

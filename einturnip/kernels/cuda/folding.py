@@ -17,7 +17,7 @@ from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, kernel_arguments, product
 from einturnip.kernels.cuda.elementwise import element, local
 from einturnip.kernels.cuda.scalars import ScalarWriter
-from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
+from einturnip.kernels.cuda.types import ANY, NOWHERE, CudaKernel, LaunchGrid
 from einturnip.kernels.protocol import Mode
 
 THREADS = 256
@@ -296,9 +296,14 @@ def place(einsum: Einsum, n: int) -> str:
     return text
 
 
+def error_point() -> tuple[str, str]:
+    """Return statements that read the number of the point with an error, and end the entry if none has."""
+    return "i64 rest = (i64)h.status[1];", f"if (rest == {NOWHERE}) return;"
+
+
 def explain(made: KernelArguments, einsum: Einsum) -> str:
-    """Return the entry in which one thread evaluates the keys again at a point with an error."""
-    lines = ["i64 rest = (i64)h.status[1];"]
+    """Return the entry in which one thread evaluates the keys again at the point with an error, if any."""
+    lines = [*error_point()]
     for p in reversed(range(len(einsum.labels))):
         lines.append(
             f"i64 l{p} = rest % ein::max(f, g.extent[{p}], (i64)1); rest /= ein::max(f, g.extent[{p}], (i64)1);"

@@ -18,7 +18,7 @@ from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import slots_of
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, indented, kernel, kernel_arguments
-from einturnip.kernels.cuda.folding import ordered
+from einturnip.kernels.cuda.folding import error_point, ordered
 from einturnip.kernels.cuda.region_parts import (
     LINE,
     SLABS_NBYTES,
@@ -374,7 +374,7 @@ class RegionCode:
     def explain(self) -> str:
         """Return the entry that evaluates a key out of range again, if it depends on operands alone."""
         region = self.region
-        lines = ["i64 rest = (i64)h.status[1];", "unsigned read = 0;"]
+        lines = [*error_point(), "unsigned read = 0;"]
         lines += [
             f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];"
             for p in reversed(range(len(region.labels)))
