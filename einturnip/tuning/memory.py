@@ -101,6 +101,8 @@ MAX_NODES_PLANNED_HERE = 300
 """[nodes] The same for programs with more nodes. Chosen."""
 SENT_NBYTES = 1 << 20
 """[bytes] A site's part of a plan is sent in batches of this size. Chosen."""
+SENT_PARTS = 8
+"""[sites] Sites whose parts are encoded and sent at a time. Limit: the memory of the process that begins the run."""
 SITE_SHRINK = 0.97
 """[share] Part of the arena that fits by proportion which the next plan gets, since tiles change by steps. Chosen."""
 GRAPH_NBYTES = 1 << 20

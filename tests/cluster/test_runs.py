@@ -26,6 +26,7 @@ from einturnip.cluster.cluster_run import ClusterRun
 from einturnip.cluster.dask import DaskCluster
 from einturnip.planner import canonical
 from einturnip.sites import output_chunks
+from einturnip.sites.wires import dask_cluster
 from einturnip.storage.generated import SummarySink
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
@@ -253,3 +254,20 @@ def test_one_process_writes_each_chunk_of_a_file(
     assert run.settings["outputs"]["C"][0] == place
     if place == "file":
         assert all(len(who) == 1 for who in writers(run.plan.planned.memgraph, 0, found.chunks).values())
+
+
+def test_few_parts_are_encoded_at_a_time(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of workers ask for their parts at once."""
+    monkeypatch.setattr(dask_cluster, "SENT_PARTS", 1)
+    part, under_way, most = ClusterRun._part, set[int](), [0]
+
+    def counted(run: ClusterRun, site: int) -> Iterator[Any]:
+        under_way.add(site)
+        most[0] = max(most[0], len(under_way))
+        yield from part(run, site)
+        under_way.remove(site)
+
+    monkeypatch.setattr(ClusterRun, "_part", counted)
+    a = integers(60)["A"]
+    np.testing.assert_array_equal(et.einsum("ij,jk->ik", a, a, client=client), a @ a)
+    assert (most, under_way) == ([1], set())

@@ -31,7 +31,7 @@ from einturnip.sites.wires.dask_listener import listen
 from einturnip.sites.wires.messages import Event
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.io.file_source import as_bytes
-from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS
+from einturnip.tuning.memory import CLUSTER_START_SECONDS, END_SECONDS, SENT_PARTS
 
 DASK_HANDLERS = ("identity", "echo", "connection_stream", "dump_state")
 """The handlers that Dask gives to each server."""
@@ -196,6 +196,7 @@ class WorkerConnections:
         self._parts, self._tile, self._store, self._site_of = parts, tile, store, site_of
         self.events: SimpleQueue[Event] = SimpleQueue()
         self._comms: dict[int, Any] = {}
+        self._sending = asyncio.Semaphore(SENT_PARTS)
         self._futures: list[Any] = []
         handlers = {"einturnip_site": self._site, "einturnip_get": self._get, "einturnip_offer": self._offer}
         # The port takes no message of Dask's own, which anyone could send without the token of the run.
@@ -283,12 +284,8 @@ class WorkerConnections:
         self._require(run, token)
         self._comms[value] = comm
         try:
-            # The site asks for the next batch, so that one at a time is in transit.
-            batch, following = None, self._parts(value)
-            while (batch := await asyncio.to_thread(next, following, None)) is not None:
-                await comm.write({"do": "part", "data": [to_serialize(piece) for piece in batch], "more": True})
-                await comm.read()
-            await comm.write({"do": "part", "data": [], "more": False})
+            async with self._sending:
+                await self._send_part(comm, value)
             self.events.put(("joined", value, {}))
             while True:
                 message = await comm.read()
@@ -299,6 +296,14 @@ class WorkerConnections:
             self.events.put(("failed", value, {"kind": "RunError", "text": f"{type(error).__name__}: {error}"}))
         finally:
             self._comms.pop(value, None)
+
+    async def _send_part(self, comm: Any, site: int) -> None:
+        # The site asks for the next batch, so that one at a time is in transit.
+        batch, following = None, self._parts(site)
+        while (batch := await asyncio.to_thread(next, following, None)) is not None:
+            await comm.write({"do": "part", "data": [to_serialize(piece) for piece in batch], "more": True})
+            await comm.read()
+        await comm.write({"do": "part", "data": [], "more": False})
 
     async def _get(self, run: str, token: str, value: int) -> dict[str, Any]:
         self._require(run, token)
