@@ -238,7 +238,7 @@ class ClusterRun:
             "served": self.chunks.served[site],
             "extra": self.plan.extra[site],
         }
-        encoded = PARTS.to_bytes((self.plan.parts[site], self.plan.memory, addresses, self.settings | own))
+        encoded = PARTS.to_bytes((self.plan.parts[site], self.plan.memories[site], addresses, self.settings | own))
         for batch in batches(encoded, SENT_NBYTES):
             yield batch
             self.plan.forget_pages()

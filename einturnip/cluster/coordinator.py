@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from einturnip.cluster.cluster_run import ClusterRun, no_scheduler
-from einturnip.cluster.planning import SitesPlan, plan_on
+from einturnip.cluster.planning import SitesPlan, WorkersRequest, plan_on
 from einturnip.cluster.planning_process import plan_apart
 from einturnip.cluster.site_reports import joined_events, run_report
 from einturnip.cluster.tensors import planned_inputs
 from einturnip.cluster.transport import Cluster
 from einturnip.cluster.workers import Worker
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
+from einturnip.core.units import smallest_and_extra
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.planner import run_lower_bound
 from einturnip.planner.request import Options
@@ -37,8 +38,9 @@ def plan_on_workers(
     """Plan a program for the workers of a cluster; see ``planning.plan_on``."""
     cluster.locate(sources, options.memory)
     workers = cluster.workers()
+    extra = dict(zip((worker.address for worker in workers), options.extra, strict=False))  # planning compares lengths
     plan = _plan(cluster, workers, graph, sources, targets, options, kept)
-    return OnWorkers(cluster, graph, targets, plan)
+    return OnWorkers(cluster, graph, targets, plan, extra)
 
 
 def _plan(
@@ -52,22 +54,34 @@ def _plan(
     finished: Mapping[str, Sequence[Region]] = MappingProxyType({}),
     stop: threading.Event | None = None,
 ) -> SitesPlan:
-    what = workers, graph, planned_inputs(sources), targets, _linked(options, cluster, workers), kept, finished
-    return plan_on(*what) if cluster.plans_within_memory else plan_apart(*what, stop)
+    if options.link is None and len(workers) > 1:
+        options = replace(options, link=cluster.link)
+    request = WorkersRequest(
+        workers,
+        graph,
+        planned_inputs(sources),
+        dict(targets),
+        options,
+        tuple(sorted(kept)),
+        {name: tuple(regions) for name, regions in finished.items()},
+    )
+    return plan_on(request) if cluster.plans_within_memory else plan_apart(request, stop)
 
 
 @dataclass(slots=True)
 class OnWorkers:
     """A bound program, and the cluster whose workers run it.
 
-    ``plan``: of the last attempt to run it. ``arrays``: the outputs that stayed on the workers in the last run, as Dask
-    arrays.
+    ``plan``: of the last attempt to run it. ``extra``: by address, bytes that the workers of the first attempt have
+    beyond the memory of the smallest one; {} if all have the same. ``arrays``: the outputs that stayed on the workers
+    in the last run, as Dask arrays.
     """
 
     cluster: Cluster
     graph: EinGraph
     targets: Mapping[str, str]
     plan: SitesPlan
+    extra: Mapping[str, int] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
 
     def execute(
@@ -153,14 +167,23 @@ class OnWorkers:
             except RunError as error:
                 raise _not_repeatable(reason, error) from error
             time.sleep(TICK_SECONDS)
-        options = replace(options, rates=())  # which were those of other workers
+        options = self._for_workers(options, workers)
         kept = self.plan.kept
         return _plan(self.cluster, workers, self.graph, sources, self.targets, options, kept, finished, stop)
 
+    def _for_workers(self, options: Options, workers: Sequence[Worker]) -> Options:
+        """Return the options for other workers than those that the user stated rates and memories for.
 
-def _linked(options: Options, cluster: Cluster, workers: Sequence[Worker]) -> Options:
-    """Return the options with the link between the workers, if there are several."""
-    return options if options.link is not None or len(workers) == 1 else replace(options, link=cluster.link)
+        A worker that has joined since has the memory of the smallest one.
+        """
+        options = replace(options, rates=())
+        if not options.extra:
+            return options
+        more, extra = smallest_and_extra([self.extra.get(worker.address, 0) for worker in workers])
+        if options.arena is not None:
+            return replace(options, arena=options.arena + more, extra=extra)
+        assert options.memory is not None
+        return replace(options, memory=options.memory + more, extra=extra)
 
 
 def _not_repeatable(reason: str, why: EinturnipError) -> RunError:

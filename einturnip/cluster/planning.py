@@ -6,19 +6,19 @@ import mmap
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from types import MappingProxyType
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.cluster.chunks import extra_nbytes
 from einturnip.cluster.tensors import CoordinatorTensor, PlannedInput
 from einturnip.cluster.workers import Worker, default_memory
 from einturnip.compiler import compile_kernels
-from einturnip.core.errors import BindError, CapacityError, InternalError
+from einturnip.core.errors import CapacityError, InternalError
 from einturnip.core.process_resources import resident_nbytes, trim_heap
-from einturnip.core.units import MIB, format_minimum, format_size
+from einturnip.core.units import MIB, format_minimum, format_size, smallest_and_extra
 from einturnip.cost.machine import Machine
 from einturnip.devices.kind import CpuKind, DeviceChoice, DeviceKind
 from einturnip.eingraph.types import EinGraph
@@ -28,7 +28,7 @@ from einturnip.planner.budget import PlanSize, overhead_nbytes, size_of
 from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
 from einturnip.planner.planner import PlannedProgram, Planner
 from einturnip.planner.predict import slots
-from einturnip.planner.request import Options, output_chunks, request_for
+from einturnip.planner.request import Options, output_chunks, request_for, require_one_for_each
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.sites.input_traffic import input_traffic
 from einturnip.sites.output_chunks import has_one_writer, one_writer_chunks, periods, stored_boxes
@@ -70,11 +70,55 @@ def devices(sites: int) -> DeviceChoice:
     return DeviceChoice(_SITES, 0, further=tuple(range(1, sites)))
 
 
+@dataclass(frozen=True, slots=True)
+class WorkersRequest:
+    """A program to plan for workers: plain data, so that any process can plan it.
+
+    ``options.memory``: limit of each worker's process, or of the smallest one; ``options.arena``: of its arena,
+    instead. ``options.extra``: by worker, bytes beyond that. ``targets``: files of the outputs that are written;
+    ``kept``: outputs whose blocks stay on the workers. ``finished``: regions of outputs that are stored already.
+    """
+
+    workers: tuple[Worker, ...]
+    graph: EinGraph
+    inputs: Mapping[str, PlannedInput]
+    targets: Mapping[str, str]
+    options: Options
+    kept: tuple[str, ...] = ()
+    finished: Mapping[str, tuple[Region, ...]] = field(default_factory=dict)
+
+    @property
+    def memories(self) -> tuple[int, ...]:
+        """The bytes of each worker's process."""
+        options, count = self.options, len(self.workers)
+        if options.memory is None:
+            return (default_memory(self.workers),) * count
+        return _each(options.memory, () if options.arena is not None else options.extra, count)
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        """The bytes of each worker's memory that are left for tiles and plan."""
+        options = self.options
+        if options.arena is not None:
+            return _each(options.arena, options.extra, len(self.workers))
+        return tuple(memory - self.fixed_nbytes for memory in self.memories)
+
+    @property
+    def fixed_nbytes(self) -> int:
+        """The bytes of a worker's process that any run takes; of the largest process."""
+        fixed = max(w.resident for w in self.workers) + overhead_nbytes(0, THREADS, PlanSize(0))
+        return fixed + SITE_NBYTES + library_nbytes(each.path for each in self.inputs.values())
+
+
+def _each(smallest: int, extra: Sequence[int], count: int) -> tuple[int, ...]:
+    return tuple(smallest + more for more in extra or (0,) * count)
+
+
 @dataclass(frozen=True)
 class SitesPlan:
     """A plan for workers.
 
-    ``memory``: limit of each worker's process in bytes. ``parts``: the part of each worker. ``kept``: outputs whose
+    ``memories``: limits of the workers' processes in bytes. ``parts``: the part of each worker. ``kept``: outputs whose
     blocks stay on the workers; ``extra``: bytes that Dask arrays take in each worker. ``read_again``: inputs, by node,
     of which several workers read the same tiles. ``output_chunks``: see ``_output_chunks``. ``periods``: of each output
     (see ``sites.output_chunks``). ``pages``: the mapped file that the plan's arrays are in; None if they are in memory.
@@ -82,7 +126,7 @@ class SitesPlan:
 
     planned: PlannedProgram
     workers: tuple[Worker, ...]
-    memory: int
+    memories: tuple[int, ...]
     parts: tuple[SitePart, ...]
     kept: frozenset[str]
     extra: tuple[int, ...]
@@ -105,13 +149,20 @@ class SitesPlan:
                 found.add(name)
         return found
 
+    @cached_property
+    def _sites(self) -> NDArray[np.int32]:
+        """The site of each op of the whole plan; of a transfer, one of its two."""
+        found = np.full(len(self.planned.memgraph), -1, np.int32)
+        for site, part in enumerate(self.parts):
+            found[part.number] = site
+        return found
+
     def site_of(self, number: int) -> int:
         """Return the site of an op of the whole plan."""
-        for site, part in enumerate(self.parts):
-            at = int(np.searchsorted(part.number, number))
-            if at < len(part.number) and part.number[at] == number:
-                return site
-        raise InternalError(f"no site has op {number}")
+        site = int(self._sites[number]) if 0 <= number < len(self._sites) else -1
+        if site < 0:
+            raise InternalError(f"no site has op {number}")
+        return site
 
     @property
     def tables_nbytes(self) -> int:
@@ -120,32 +171,16 @@ class SitesPlan:
         return max(size.nbytes + size.run_nbytes for size in sizes)
 
 
-def plan_on(
-    workers: Sequence[Worker],
-    graph: EinGraph,
-    inputs: Mapping[str, PlannedInput],
-    targets: Mapping[str, str],
-    options: Options,
-    kept: frozenset[str] = frozenset(),
-    finished: Mapping[str, Sequence[Region]] = MappingProxyType({}),
-) -> SitesPlan:
+def plan_on(request: WorkersRequest) -> SitesPlan:
     """Plan a program for workers, and compile its kernels.
 
-    All arguments are plain data, so that any process can do it (see ``planning_process``).
-
-    ``options.memory``: limit of each worker's process; ``options.arena``: of its arena, instead.
-    ``targets``: files of the outputs that are written; ``kept``: outputs whose blocks stay on the workers.
-    ``finished``: regions of outputs that are stored already.
-
     Raises:
-        BindError: unlike memories are stated. CapacityError: it does not fit; names the worker, the statement with the
-            largest tiles, and the minimum.
+        BindError: memories are stated for another number of workers. CapacityError: it does not fit; names the worker,
+            the statement with the largest tiles, and the minimum.
     """
-    if options.extra:
-        raise BindError("the workers of a cluster have the same memory. help: state one size, such as 4GiB")
-    search = _Search(tuple(workers), graph, inputs, targets, options, kept, finished)
-    plan = search.plan(options.memory or default_memory(workers))
-    compile_kernels(plan.planned, options)
+    require_one_for_each(request.options, len(request.workers))
+    plan = _Search(request).plan()
+    compile_kernels(plan.planned, request.options)
     memgraph = plan.planned.memgraph
     return replace(
         plan,
@@ -170,30 +205,30 @@ def _output_chunks(planned: PlannedProgram) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def arena_at_most(workers: Sequence[Worker], inputs: Mapping[str, PlannedInput], options: Options) -> int:
-    """Return the bytes of each worker's memory that are left for tiles and plan."""
-    if options.arena is not None:
-        return options.arena
-    fixed = max(w.resident for w in workers) + overhead_nbytes(0, THREADS, PlanSize(0))
-    fixed += SITE_NBYTES + library_nbytes(each.path for each in inputs.values())
-    return (options.memory or default_memory(workers)) - fixed
-
-
 class _Found(NamedTuple):
-    """A plan, the bytes that the fullest worker needs for it, and the site of that worker."""
+    """A plan, and the bytes that each worker needs for it."""
 
     plan: SitesPlan
-    needed: int
-    site: int
+    needed: tuple[int, ...]
+
+    @property
+    def missing(self) -> int:
+        """The bytes that the fullest worker needs beyond its memory; at most 0 if all have enough."""
+        return max(self._missing)
+
+    @property
+    def _missing(self) -> list[int]:
+        return [needed - memory for needed, memory in zip(self.needed, self.plan.memories, strict=True)]
 
     def refusal(self) -> CapacityError:
         """Return the error for workers with less memory than this plan needs."""
-        worker, tasks = self.plan.workers[self.site], self.plan.parts[self.site].graph.taskgraph
-        needed = -(-(self.needed + RESIDENT_NOISE_NBYTES) // MIB) * MIB
+        site = self._missing.index(self.missing)
+        worker, tasks = self.plan.workers[site], self.plan.parts[site].graph.taskgraph
+        needed = -(-(self.needed[site] + RESIDENT_NOISE_NBYTES) // MIB) * MIB
         task, _ = largest_working_set(tasks)
         node = tasks.decomposition.graph.nodes[tasks.node[task]]
         return CapacityError(
-            f"the program does not fit in {format_size(self.plan.memory)} of site {self.site} ({worker.name}), "
+            f"the program does not fit in {format_size(self.plan.memories[site])} of site {site} ({worker.name}), "
             f"for the tiles of {node.name} (line {node.line}); the minimum is {format_minimum(needed)} "
             f"(of which {format_size(worker.resident)} are Python and libraries)",
             needed,
@@ -203,73 +238,74 @@ class _Found(NamedTuple):
 class _Search:
     """Plans of one program in arenas of any size."""
 
-    def __init__(
-        self,
-        workers: tuple[Worker, ...],
-        graph: EinGraph,
-        inputs: Mapping[str, PlannedInput],
-        targets: Mapping[str, str],
-        options: Options,
-        kept: frozenset[str],
-        finished: Mapping[str, Sequence[Region]],
-    ) -> None:
-        self.kept, self.finished = kept, finished
-        self.workers, self.graph, self.inputs, self.targets, self.options = workers, graph, inputs, targets, options
-        self.device = devices(len(workers))
+    def __init__(self, request: WorkersRequest) -> None:
+        self.request, self.memories, self.device = request, request.memories, devices(len(request.workers))
 
-    def plan(self, memory: int) -> SitesPlan:
-        """Return the plan for workers with this memory.
+    def plan(self) -> SitesPlan:
+        """Return the plan for the workers' memories.
 
         Raises:
             CapacityError: it does not fit.
         """
-        arena = arena_at_most(self.workers, self.inputs, self.options)
-        if self.options.arena is not None:
-            return self.plan_in(arena, memory).plan
-        fixed = memory - arena
+        arenas = self.request.arenas
+        if self.request.options.arena is not None:
+            return self.plan_in(arenas).plan
         for _ in range(SITE_ROUNDS):
-            if arena <= 0:
+            if min(arenas) <= 0:
                 break
             try:
-                found = self.plan_in(arena, memory)
+                found = self.plan_in(arenas)
             except CapacityError:
                 break
-            if found.needed <= memory:
+            if found.missing <= 0:
                 return found.plan
-            if found.plan.tables_nbytes > arena:  # a smaller arena needs more ops, and with them larger tables
+            if found.plan.tables_nbytes > min(arenas):  # a smaller arena needs more ops, and with them larger tables
                 break
-            # Tiles, and with them the receive window and the size of a plan, grow with the arena.
-            arena = int(SITE_SHRINK * arena * (memory - fixed) / (found.needed - fixed))
-        smallest = self.smallest(memory)
-        if smallest.needed <= memory:
+            arenas = self._smaller(arenas, found)
+        smallest = self.smallest()
+        if smallest.missing <= 0:
             return smallest.plan
         raise smallest.refusal()
 
-    def plan_in(self, arena: int, memory: int) -> _Found:
-        """Return the plan in an arena.
+    def _smaller(self, arenas: tuple[int, ...], found: _Found) -> tuple[int, ...]:
+        """Return smaller arenas for the workers that need more than their memory; equal ones stay equal.
+
+        Tiles, and with them the receive window and the size of a plan, grow with the arena.
+        """
+        fixed = self.request.fixed_nbytes
+        smaller = tuple(
+            int(SITE_SHRINK * arena * (memory - fixed) / (needed - fixed)) if needed > memory else arena
+            for arena, memory, needed in zip(arenas, self.memories, found.needed, strict=True)
+        )
+        return (min(smaller),) * len(arenas) if len(set(self.memories)) == 1 else smaller
+
+    def plan_in(self, arenas: tuple[int, ...]) -> _Found:
+        """Return the plan in an arena of each worker.
 
         Raises:
             CapacityError: there is none; ``needed`` is the minimum arena.
         """
-        options = replace(self.options, memory=None, arena=arena, workers=THREADS)
-        sources = {name: CoordinatorTensor(name, each.shape, each.dtype) for name, each in self.inputs.items()}
-        request = request_for(self.graph, sources, self.targets, options, self.device)
-        layouts = {name: each.layout for name, each in self.inputs.items()}
-        names = sorted({worker.host for worker in self.workers})
-        machine = replace(request.machine, hosts=tuple(names.index(worker.host) for worker in self.workers))
-        request = replace(request, finished=self.finished, layouts=layouts, machine=machine)
+        made = self.request
+        arena, extra = smallest_and_extra(arenas)
+        extra = extra if any(extra) else ()
+        options = replace(made.options, memory=None, arena=arena, extra=extra, workers=THREADS)
+        sources = {name: CoordinatorTensor(name, each.shape, each.dtype) for name, each in made.inputs.items()}
+        request = request_for(made.graph, sources, made.targets, options, self.device)
+        layouts = {name: each.layout for name, each in made.inputs.items()}
+        names = sorted({worker.host for worker in made.workers})
+        machine = replace(request.machine, hosts=tuple(names.index(worker.host) for worker in made.workers))
+        request = replace(request, finished=made.finished, layouts=layouts, machine=machine)
         ((_, planned),) = deque(Planner(request).passes(), maxlen=1)
         ranks = policy(options.policy)(planned.memgraph)
         plans = deque(split(planned.memgraph))
         parts = tuple(part_of(plans.popleft(), ranks) for _ in range(len(plans)))  # each plan is freed at once
-        chunks = extra_nbytes(parts, planned.graph, self.inputs, self.kept)
-        extra = tuple(n + w.is_coordinator * served_nbytes(parts) for w, n in zip(self.workers, chunks, strict=True))
-        each = zip(self.workers, parts, extra, strict=True)
-        needs = [required_nbytes(_resident_nbytes(w), p, self.inputs) + nbytes for w, p, nbytes in each]
-        plan = SitesPlan(planned, self.workers, memory, parts, self.kept, extra)
-        return _Found(plan, max(needs), needs.index(max(needs)))
+        chunks = extra_nbytes(parts, planned.graph, made.inputs, made.kept)
+        served = tuple(n + w.is_coordinator * served_nbytes(parts) for w, n in zip(made.workers, chunks, strict=True))
+        each = zip(made.workers, parts, served, strict=True)
+        needs = tuple(required_nbytes(_resident_nbytes(w), p, made.inputs) + nbytes for w, p, nbytes in each)
+        return _Found(SitesPlan(planned, made.workers, self.memories, parts, frozenset(made.kept), served), needs)
 
-    def smallest(self, memory: int) -> _Found:
+    def smallest(self) -> _Found:
         """Return the plan that needs the smallest memory, of plans in smaller and smaller arenas.
 
         The tables of a plan grow as its arena shrinks. Once they take more than the arena, the sum grows too.
@@ -282,13 +318,13 @@ class _Search:
         refused: CapacityError | None = None
         for _ in range(SITE_ROUNDS):
             try:
-                found = self.plan_in(arena, memory)
+                found = self.plan_in((arena,) * len(self.memories))
             except CapacityError as error:
                 if error.needed <= arena:
                     raise
                 refused, arena, smallest = error, error.needed, error.needed
                 continue
-            if best is None or found.needed < best.needed:
+            if best is None or found.missing < best.missing:
                 best = found
             if arena == smallest or found.plan.tables_nbytes > arena:
                 break

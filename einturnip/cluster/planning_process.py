@@ -15,46 +15,36 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
 from typing import IO, Any
 
-from einturnip.cluster.planning import SitesPlan, arena_at_most, devices, plan_on
+from einturnip.cluster.planning import SitesPlan, WorkersRequest, devices, plan_on
 from einturnip.cluster.tensors import PlannedInput
 from einturnip.cluster.workers import Worker
 from einturnip.core import errors, phases
 from einturnip.core.errors import CapacityError, EinturnipError, InternalError, Interrupted, RunError
 from einturnip.cost.machine import Machine
 from einturnip.cost.site_rates import MachineLink
-from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import Budget
 from einturnip.planner.codec import EXPRESSIONS, GRAPHS, PlanCodec
 from einturnip.planner.planner import PlannedProgram
 from einturnip.planner.request import Options
 from einturnip.sites.part import SitePart
 from einturnip.sites.types import SitePlan
-from einturnip.storage.types import Region
 from einturnip.tiling.file_layout import FileLayout
 from einturnip.tuning.memory import MAX_NODES_PLANNED_HERE, MAX_TENSORS_PLANNED_HERE, TICK_SECONDS
 
 _CODEC = PlanCodec(
-    (*EXPRESSIONS, *GRAPHS, SitePlan, SitePart, Worker, PlannedInput, FileLayout, Options, MachineLink, Machine, Budget)
+    (*EXPRESSIONS, *GRAPHS, SitePlan, SitePart, Worker, PlannedInput, FileLayout, Options, MachineLink, Machine)
+    + (Budget, WorkersRequest)
 )
 _COUNT = 8
 _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from einturnip.cluster import planning_process as p; p.serve()"
 
 
-def plan_apart(
-    workers: Sequence[Worker],
-    graph: EinGraph,
-    inputs: Mapping[str, PlannedInput],
-    targets: Mapping[str, str],
-    options: Options,
-    kept: frozenset[str],
-    finished: Mapping[str, Sequence[Region]],
-    stop: threading.Event | None = None,
-) -> SitesPlan:
+def plan_apart(request: WorkersRequest, stop: threading.Event | None = None) -> SitesPlan:
     """Plan a program for workers, in a process of its own if the plan may be large; see ``plan_on``.
 
     ``stop``: ends planning, as Ctrl-C does.
@@ -62,10 +52,8 @@ def plan_apart(
     Raises:
         Interrupted: ``stop`` was set. RunError: the process ended without a plan. Others: see ``plan_on``.
     """
-    if not _may_be_large(workers, graph, inputs, options):
-        return plan_on(workers, graph, inputs, targets, options, kept, finished)
-    regions = {name: tuple(of_output) for name, of_output in finished.items()}
-    request = tuple(workers), graph, dict(inputs), dict(targets), options, tuple(sorted(kept)), regions
+    if not _may_be_large(request):
+        return plan_on(request)
     with tempfile.TemporaryFile() as file, _child(file) as process:
         encoded = b"".join(_CODEC.to_bytes(request))
         assert process.stdin is not None and process.stdout is not None
@@ -85,18 +73,17 @@ def plan_apart(
                 case {"failed": trace}:
                     raise InternalError(f"planning failed:\n{trace}")
                 case {"done": True}:
-                    return _mapped(file, tuple(workers), dict(targets), kept)
+                    return _mapped(file, request)
         raise _ended(process.wait())
 
 
-def _may_be_large(
-    workers: Sequence[Worker], graph: EinGraph, inputs: Mapping[str, PlannedInput], options: Options
-) -> bool:
+def _may_be_large(request: WorkersRequest) -> bool:
     """Return whether a plan may have thousands of tasks: many nodes, or tensors much larger than an arena."""
-    if len(graph.nodes) > MAX_NODES_PLANNED_HERE:
+    nodes = request.graph.nodes
+    if len(nodes) > MAX_NODES_PLANNED_HERE:
         return True
-    arena = max(1, arena_at_most(workers, inputs, options))
-    return sum(prod(n.shape) * n.dtype.itemsize for n in graph.nodes) > MAX_TENSORS_PLANNED_HERE * arena
+    tensors = sum(prod(n.shape) * n.dtype.itemsize for n in nodes)
+    return tensors > MAX_TENSORS_PLANNED_HERE * max(1, min(request.arenas))
 
 
 @contextmanager
@@ -139,16 +126,17 @@ def _replies(pipe: IO[bytes], stop: threading.Event | None) -> Iterator[Any]:
             yield from map(json.loads, lines)
 
 
-def _mapped(file: IO[bytes], workers: tuple[Worker, ...], targets: dict[str, str], kept: frozenset[str]) -> SitesPlan:
+def _mapped(file: IO[bytes], request: WorkersRequest) -> SitesPlan:
     """Return the plan in a file, whose arrays are in the file."""
     pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    planned, memory, parts, extra, read_again, output_chunks, periods = _CODEC.from_bytes(memoryview(pages))
+    planned, memories, parts, extra, read_again, output_chunks, periods = _CODEC.from_bytes(memoryview(pages))
     memgraph, prediction, budget, machine, capacity, limit = planned
-    graph = memgraph.taskgraph.decomposition.graph
+    graph, workers, targets = memgraph.taskgraph.decomposition.graph, request.workers, dict(request.targets)
     program = PlannedProgram(
         graph, memgraph, prediction, budget, machine, {}, targets, devices(len(workers)), capacity=capacity, limit=limit
     )
-    return SitesPlan(program, workers, memory, parts, kept, extra, read_again, output_chunks, periods, pages)
+    kept = frozenset(request.kept)
+    return SitesPlan(program, workers, memories, parts, kept, extra, read_again, output_chunks, periods, pages)
 
 
 def _error(kind: str, text: str, needed: int) -> EinturnipError:
@@ -176,15 +164,15 @@ def serve() -> None:
         replies.write(json.dumps(reply) + "\n")
 
     try:
-        workers, graph, inputs, targets, options, kept, finished = _CODEC.from_bytes(data)
+        request = _CODEC.from_bytes(data)
         del data
         with phases.listening(_Phases(say)):
-            plan = plan_on(workers, graph, inputs, targets, options, frozenset(kept), finished)
+            plan = plan_on(request)
         made = plan.planned
         planned = made.memgraph, made.prediction, made.budget, made.machine, made.capacity, made.limit
         with open(int(sys.argv[1]), "wb", closefd=False) as file:
             more = plan.read_again, dict(plan.output_chunks), plan.periods
-            for piece in _CODEC.to_bytes((planned, plan.memory, plan.parts, plan.extra, *more)):
+            for piece in _CODEC.to_bytes((planned, plan.memories, plan.parts, plan.extra, *more)):
                 file.write(piece)
         say(done=True)
     except EinturnipError as error:

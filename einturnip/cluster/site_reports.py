@@ -75,6 +75,7 @@ def run_report(
                 worker=worker.address,
                 host=worker.host,
                 peak_resident_nbytes=result["peak"],
+                memory_nbytes=plan.memories[site] if bounded else None,
                 arena_peak_nbytes=part.graph.peak_nbytes,
                 compute_seconds=result["busy"].get(int(Lane.COMPUTE), 0.0),
                 received_nbytes=dict(sorted(result["received"].items())),
@@ -86,7 +87,7 @@ def run_report(
         plan.forget_pages()
     planned = plan.planned
     found = report_of(planned, events, moved, trace, None, bound)
-    return found.of_sites(tuple(sites), plan.memory if bounded else None, THREADS * len(sites))
+    return found.of_sites(tuple(sites), THREADS * len(sites))
 
 
 def _added(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:

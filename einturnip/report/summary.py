@@ -33,7 +33,7 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
         f"busy     {_worker_time(report)}",
         *map(_while, report.loops),
-        *map(_site, report.sites),
+        *_sites(report.sites),
         *(f"retry {k}  {reason}" for k, reason in enumerate(report.retries, 1)),
     ]
 
@@ -55,9 +55,16 @@ def warning_lines(report: RunReport) -> list[str]:
     return lines
 
 
-def _site(site: SiteReport) -> str:
+def _sites(sites: Sequence[SiteReport]) -> list[str]:
+    """The line of each worker, with its memory if these differ."""
+    are_unlike = len({site.memory_nbytes for site in sites}) > 1
+    return [_site(site, site.memory_nbytes if are_unlike else None) for site in sites]
+
+
+def _site(site: SiteReport, memory: int | None) -> str:
     """One worker's peak memory, the bytes that it received and spilled, and the sites that it waited for."""
-    parts = [f"peak {format_size(site.peak_resident_nbytes)}"]
+    allowed = "" if memory is None else f" of the {format_size(memory)} allowed"
+    parts = [f"peak {format_size(site.peak_resident_nbytes)}{allowed}"]
     parts += [f"{format_size(nbytes)} from site {k}" for k, nbytes in sorted(site.received_nbytes.items())]
     if site.spilled_nbytes:
         parts.append(f"spilled {format_size(site.spilled_nbytes)}")

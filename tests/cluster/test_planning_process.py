@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 import einturnip as et
 from einturnip.cluster import planning_process
 from einturnip.cluster.cluster_run import batches
-from einturnip.cluster.planning import PARTS, SitesPlan, plan_on
+from einturnip.cluster.planning import PARTS, SitesPlan, WorkersRequest, plan_on
 from einturnip.cluster.planning_process import plan_apart
 from einturnip.cluster.tensors import planned_inputs
 from einturnip.cluster.workers import Worker
@@ -50,31 +51,30 @@ def children() -> Iterator[list[Popen[bytes]]]:
         yield started
 
 
-def request(**options: Any) -> tuple[Any, ...]:
-    """Return the arguments of ``plan_apart`` for a product."""
+def request(**options: Any) -> WorkersRequest:
+    """Return the request for a plan of a product."""
     graph = bind(et.compile(TEXT)._program, {}, dict.fromkeys("nkm", 300))
     sources = {n.name: RandomSource(n.name, n.shape, n.dtype, 0) for n in graph.nodes if isinstance(n, InputNode)}
     found = Options(**{"arena": 256 << 10, "link": MachineLink(1e9, 5e-4)} | options)
-    return WORKERS, graph, planned_inputs(sources), {"C": "C.zarr"}, found, frozenset[str](), {}
+    return WorkersRequest(WORKERS, graph, planned_inputs(sources), {"C": "C.zarr"}, found)
 
 
 def test_the_plan_is_that_of_this_process(children: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EINTURNIP_PLANS", "off")
-    regions = {"C": (((0, 150), (0, 300)),)}
-    for finished in ({}, regions):
-        arguments = (*request()[:-1], finished)
-        here, apart = plan_on(*arguments), plan_apart(*arguments)
+    unlike = replace(request(memory=100 << 20, arena=None, extra=(30 << 20, 0)), kept=("C",), targets={})
+    for asked in (request(), replace(request(), finished={"C": (((0, 150), (0, 300)),)}), unlike):
+        here, apart = plan_on(asked), plan_apart(asked)
         assert PARTS.digest(apart.parts) == PARTS.digest(here.parts)
         assert apart.planned.prediction == here.planned.prediction
-        plain = ("workers", "memory", "kept", "extra", "read_again", "output_chunks", "periods")
+        plain = ("workers", "memories", "kept", "extra", "read_again", "output_chunks", "periods")
         assert [getattr(apart, name) for name in plain] == [getattr(here, name) for name in plain]
         assert apart.pages is not None and here.pages is None
-    assert [child.poll() is not None for child in children] == [True, True]
+    assert [child.poll() is not None for child in children] == [True, True, True]
 
 
 def test_a_small_plan_needs_no_process() -> None:
     with mock.patch.object(planning_process.subprocess, "Popen", side_effect=AssertionError):
-        assert isinstance(plan_apart(*request()), SitesPlan)
+        assert isinstance(plan_apart(request()), SitesPlan)
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -97,26 +97,25 @@ def test_a_run_of_such_a_plan(children: list[Any], own: Any, tmp_path: Path, ret
 
 
 def test_errors_of_planning_are_those_of_this_process(children: list[Any]) -> None:
-    for arguments in (request(arena=1), request(arena=None, memory=64 << 20), request(extra=(0, 1))):
+    for asked in (request(arena=1), request(arena=None, memory=64 << 20), request(extra=(0, 1, 2))):
         found = list[Any]()
         for plan in (plan_on, plan_apart):
             with pytest.raises((CapacityError, BindError)) as refused:
-                plan(*arguments)
+                plan(asked)
             found.append((type(refused.value), str(refused.value), getattr(refused.value, "needed", None)))
         assert found[0] == found[1]
     assert len(children) == 3
 
 
 def test_a_bug_in_planning_is_reported_with_its_place(children: list[Any]) -> None:
-    workers, graph, _, *others = request()
     with pytest.raises(InternalError, match="planning failed:\nTraceback(.|\n)*in plan_on(.|\n)*KeyError"):
-        plan_apart(workers, graph, {}, *others)
+        plan_apart(replace(request(), inputs={}))
 
 
 def test_phases_of_planning_are_shown(children: list[Any]) -> None:
     seen = mock.Mock()
     with phases.listening(seen):
-        plan_apart(*request())
+        plan_apart(request())
     assert mock.call("planning") in seen.enter.call_args_list
     assert seen.tried.call_args.args[0] > 0
 
@@ -126,7 +125,7 @@ def test_planning_is_interrupted(children: list[Any], by: str) -> None:
     stop, seen = threading.Event(), mock.Mock()
     seen.enter.side_effect = (lambda phase: stop.set()) if by == "event" else KeyboardInterrupt
     with phases.listening(seen), pytest.raises(Interrupted if by == "event" else KeyboardInterrupt):
-        plan_apart(*request(), stop=stop)
+        plan_apart(request(), stop=stop)
     (child,) = children
     assert child.returncode is not None
 
@@ -135,7 +134,7 @@ def test_the_process_that_plans_is_killed(children: list[Any]) -> None:
     seen = mock.Mock()
     seen.enter.side_effect = lambda phase: children[0].kill()
     with phases.listening(seen), pytest.raises(RunError, match=r"was ended by signal 9. Nothing .* out of memory"):
-        plan_apart(*request())
+        plan_apart(request())
 
 
 def test_the_process_that_plans_ends_with_the_one_that_started_it(children: list[Any]) -> None:
@@ -148,7 +147,7 @@ def test_the_process_that_plans_ends_with_the_one_that_started_it(children: list
     kill = mock.patch.object(Popen, "kill", lambda child: child.wait(timeout=60))
     seen.enter.side_effect = closed
     with kill, phases.listening(seen), pytest.raises(KeyboardInterrupt):
-        plan_apart(*request())
+        plan_apart(request())
     assert children[0].returncode == 1
 
 

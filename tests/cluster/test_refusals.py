@@ -213,7 +213,7 @@ def test_the_named_minimum_is_planned_and_little_less_is_not(name: str, sites: i
     found = [workers.Worker(f"tcp://10.0.0.7:{k}", "h", k, (58 + k) << 20, 8 << 30) for k in range(sites)]
 
     def planned_in(memory: int) -> planning.SitesPlan:
-        return planning.plan_on(found, graph, inputs, {}, Options(memory=memory))
+        return planning.plan_on(planning.WorkersRequest(tuple(found), graph, inputs, {}, Options(memory=memory)))
 
     with pytest.raises(CapacityError, match=rf"site {sites - 1} \(worker tcp://10.0.0.7:{sites - 1} on h\)") as refused:
         planned_in(64 << 20)

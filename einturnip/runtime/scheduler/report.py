@@ -86,14 +86,16 @@ class Timeline:
 class SiteReport:
     """The measurements of one worker of a run on a cluster. Units: seconds, bytes.
 
-    ``received_nbytes``: bytes that came from each other site, counted as they arrived; ``planned_nbytes``: those that
-    the plan states. ``waited_seconds``: time without a kernel in which a value of that site was awaited.
+    ``memory_nbytes``: limit of its process, if any. ``received_nbytes``: bytes that came from each other site, counted
+    as they arrived; ``planned_nbytes``: those that the plan states. ``waited_seconds``: time without a kernel in which
+    a value of that site was awaited.
     """
 
     site: int
     worker: str
     host: str
     peak_resident_nbytes: int
+    memory_nbytes: int | None
     arena_peak_nbytes: int
     compute_seconds: float
     received_nbytes: dict[int, int]
@@ -153,12 +155,10 @@ class RunReport:
     loops: tuple[WhileReport, ...] = ()
     retries: tuple[str, ...] = ()
 
-    def of_sites(self, sites: tuple[SiteReport, ...], memory: int | None, workers: int) -> RunReport:
-        """Return the report of a run on workers, whose peak is that of the fullest one.
-
-        ``memory``: limit of each worker.
-        """
-        peak = max(site.peak_resident_nbytes for site in sites)
+    def of_sites(self, sites: tuple[SiteReport, ...], workers: int) -> RunReport:
+        """Return the report of a run on workers, with the memory of the fullest worker."""
+        fullest = max(sites, key=lambda site: site.peak_resident_nbytes - (site.memory_nbytes or 0))
+        peak, memory = fullest.peak_resident_nbytes, fullest.memory_nbytes
         exceeded = 0 if memory is None else max(0, peak - memory)
         found = replace(self, sites=sites, workers=workers, memory_nbytes=memory, memory_exceeded_nbytes=exceeded)
         return replace(found, peak_resident_nbytes=peak)
