@@ -590,6 +590,13 @@ template <class T> EIN void store(char* base, i64 offset, T x) { *(T*)(base + of
 template <> EIN bool load<bool>(const char* base, i64 offset) { return *(const unsigned char*)(base + offset) != 0; }
 template <> EIN void store<bool>(char* base, i64 offset, bool x) { *(unsigned char*)(base + offset) = x; }
 
+// A 64-bit word of a kernel's parameters whose value fits into 32 bits. Indices and offsets made of it are 32-bit
+// numbers, whose products and quotients take a fraction of the instructions of 64-bit ones.
+struct Narrow {
+  i64 wide;
+  EIN operator int() const { return (int)wide; }
+};
+
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T at[N];
 };

@@ -173,7 +173,7 @@ class CudaDevice:
     def _generated(self, stream: int, work: DeviceKernelCall, workspace: int, status: int) -> None:
         """Launch a generated kernel. ``workspace``: its aligned address on the device."""
         operands, outs = [view(x) for x in work.operands], [view(x) for x in work.outs]
-        kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, operands, outs))
+        kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, work.extents, operands, outs))
         nbytes = kernel.workspace_nbytes(work.extents)
         if nbytes and nbytes > self._at(work.workspace) + work.workspace.nbytes - workspace:
             raise InternalError(f"a kernel on the GPU needs {nbytes} bytes of workspace, more than were planned")

@@ -23,8 +23,9 @@ MIN_PACKED_SIZE = 32
 
 
 def view(array: Array) -> DeviceTile:
-    """Return the strides and the alignment of an array."""
-    return DeviceTile(array.strides, address(array) % 16 == 0)
+    """Return the strides, the alignment and the span of an array."""
+    span = sum((n - 1) * abs(stride) for n, stride in zip(array.shape, array.strides, strict=True))
+    return DeviceTile(array.strides, address(array) % 16 == 0, span)
 
 
 def product_plan(work: DeviceKernelCall, room: int) -> Gemm | None:

@@ -87,7 +87,10 @@ def _index(p: Index, at: Place, size: int | None) -> str:
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """The parameters of a kernel of an einsum or a region, in one mode."""
+    """The parameters of a kernel of an einsum or a region, in one mode.
+
+    ``narrow``: see TileLayout.
+    """
 
     space: Einsum | Region
     mode: Mode
@@ -95,6 +98,12 @@ class KernelArguments:
     operands: tuple[TileArgument, ...]
     corners: tuple[tuple[int, int], ...]
     sizes: tuple[tuple[int, int], ...]
+    narrow: bool = False
+
+    @property
+    def index(self) -> str:
+        """The C++ type of indices and of numbers of points; 32 bits if those of the layout fit."""
+        return "int" if self.narrow else "i64"
 
     def origin(self, p: int) -> str:
         """Return C++ for the index of the tile's first point along label ``p``."""
@@ -102,7 +111,8 @@ class KernelArguments:
 
     def structs(self) -> str:
         """Return the declarations of Head and Fixed, which ``CudaKernel.head`` and ``launches`` fill."""
-        labels = max(1, len(self.space.labels))
+        labels, word = max(1, len(self.space.labels)), "Narrow" if self.narrow else "i64"
+        bound = "; i64" if self.narrow else ","
         strides = sum(len(t.access) for t in (*self.outs, *self.operands))
         return f"""namespace {NAME} {{
 struct Head {{
@@ -115,8 +125,8 @@ struct Head {{
 {f"  i64 corner[{len(self.corners)}];" if self.corners else ""}
 }};
 struct Fixed {{
-{f"  i64 extent[{labels}], bound[{labels}];" if self.space.labels else ""}
-{f"  i64 stride[{strides}];" if strides else ""}
+{f"  {word} extent[{labels}]{bound} bound[{labels}];" if self.space.labels else ""}
+{f"  {word} stride[{strides}];" if strides else ""}
 {f"  i64 size[{len(self.sizes)}];" if self.sizes else ""}
   i64 param[8];
 }};
@@ -137,7 +147,7 @@ PARAMS = 8
 """Length of ``g.param``."""
 
 
-def kernel_arguments(space: Einsum | Region, mode: Mode) -> KernelArguments:
+def kernel_arguments(space: Einsum | Region, mode: Mode, narrow: bool = False) -> KernelArguments:
     """Return the parameters of a kernel."""
     outs: list[tuple[Access, DType]]
     state = _components(space)
@@ -155,7 +165,7 @@ def kernel_arguments(space: Einsum | Region, mode: Mode) -> KernelArguments:
         tensors.append(TileArgument(base, access, dtype, stride, own, clamped))
         stride += len(access)
     k = len(outs)
-    return KernelArguments(space, mode, tuple(tensors[:k]), tuple(tensors[k:]), tuple(corners), tuple(sizes))
+    return KernelArguments(space, mode, tuple(tensors[:k]), tuple(tensors[k:]), tuple(corners), tuple(sizes), narrow)
 
 
 def _components(space: Einsum | Region) -> list[tuple[Access, DType]]:
@@ -212,18 +222,19 @@ def kernel(
     )
 
 
-def decode(number: str, labels: Sequence[int], in_range: bool = False) -> list[str]:
+def decode(number: str, labels: Sequence[int], in_range: bool = False, index: str = "i64") -> list[str]:
     """Return statements that decode a flat number into indices, the last label fastest.
 
     Afterwards the number is 0 if it was in range. ``in_range``: it is, so the first label needs no division.
+    ``index``: the type of the indices.
     """
     lines = []
     for p in reversed(labels):
         if in_range and p == labels[0]:
-            lines.append(f"const i64 l{p} = {number};")
+            lines.append(f"const {index} l{p} = {number};")
             continue
         count = f"g.extent[{p}]"
-        lines.append(f"const i64 l{p} = {number} % {count}; {number} /= {count};")
+        lines.append(f"const {index} l{p} = {number} % {count}; {number} /= {count};")
     return lines
 
 

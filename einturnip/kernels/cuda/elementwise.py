@@ -20,21 +20,21 @@ def local(p: int) -> str:
     return f"l{p}"
 
 
-def element_labels(einsum: Einsum, vector: int) -> list[str]:
+def element_labels(einsum: Einsum, vector: int, index: str) -> list[str]:
     """Return statements that decode the labels of a thread's outputs.
 
-    ``first`` is the index of the first of ``vector`` outputs along the last label.
+    ``first`` is the index of the first of ``vector`` outputs along the last label. ``index``: their C++ type.
     """
-    lines = ["i64 rest = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
+    lines = [f"{index} rest = blockIdx.x * ({index})blockDim.x + threadIdx.x;"]
     for p in reversed(range(einsum.n_out)):
         count, name, step = f"g.extent[{p}]", local(p), ""
         if p == einsum.n_out - 1 and vector > 1:
-            lines.append(f"const i64 across = ({count} + {vector - 1}) / {vector};")
+            lines.append(f"const {index} across = ({count} + {vector - 1}) / {vector};")
             count, name, step = "across", "first", f" * {vector}"
         if p:
-            lines.append(f"const i64 {name} = rest % {count}{step}; rest /= {count};")
+            lines.append(f"const {index} {name} = rest % {count}{step}; rest /= {count};")
         else:
-            lines += [f"if (rest >= {count}) return;", f"const i64 {name} = rest{step};"]
+            lines += [f"if (rest >= {count}) return;", f"const {index} {name} = rest{step};"]
     return lines if einsum.n_out else [*lines, "if (rest) return;"]
 
 
@@ -49,8 +49,8 @@ def element_grid(entry: str, einsum: Einsum, vector: int, extents: tuple[int, ..
 
 def elementwise(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
     """Return a kernel that computes an einsum without aggregation, or finalizes or combines states."""
-    made = kernel_arguments(einsum, mode)
-    lines = element_labels(einsum, layout.vector)
+    made = kernel_arguments(einsum, mode, layout.narrow)
+    lines = element_labels(einsum, layout.vector, made.index)
 
     def point(packs: dict[int, str] | None) -> list[str]:
         return _point(made, einsum, packs)
@@ -82,7 +82,7 @@ def pack_lines(
 
     lines = [
         f"if (first + {vector} > g.extent[{last}]) {{",
-        f"  for (i64 l{last} = first; l{last} < g.extent[{last}]; l{last}++) {{",
+        f"  for ({made.index} l{last} = first; l{last} < g.extent[{last}]; l{last}++) {{",
     ]
     lines += ["    " + line for line in point(None)]
     lines += ["  }", "} else {"]
@@ -90,7 +90,7 @@ def pack_lines(
         t = made.operands[slot]
         lines.append("  " + load_pack(t, vector, last, name, condition))
     lines += [f"  {_pack(out, vector)} packed;", "  #pragma unroll", f"  for (int u = 0; u < {vector}; u++) {{"]
-    lines.append(f"    const i64 l{last} = first + u;")
+    lines.append(f"    const {made.index} l{last} = first + u;")
     lines += ["    " + line for line in point(names)]
     lines += ["  }", f"  store<{_pack(out, vector)}>({out.base}, {out.offset(first)}, packed);", "}"]
     return lines
@@ -112,6 +112,18 @@ def element(made: KernelArguments, packs: Mapping[int, str], slot: int) -> str:
     return f"{packs[slot]}.at[u]" + (" != 0" if made.operands[slot].dtype.kind == "b" else "")
 
 
+def joined(made: KernelArguments, einsum: Einsum, read: Mapping[int, str]) -> tuple[list[str], str]:
+    """Return the statements that compute the join at one point, and C++ for its value.
+
+    ``read``: C++ for the elements of operands that were read already, by operand.
+    """
+    writer = ScalarWriter(
+        lambda slot: read.get(slot) or made.operands[slot].load(local), lambda p: f"h.origin[{p}] + l{p}"
+    )
+    value = writer.value(einsum.join, einsum.dtype)
+    return writer.lines, value
+
+
 def _pack(tensor: TileArgument, vector: int) -> str:
     return f"Pack<{_stored(tensor)}, {vector}>"
 
@@ -130,14 +142,5 @@ def _point(made: KernelArguments, einsum: Einsum, packs: dict[int, str] | None) 
         lines = states.load_state(einsum.aggregation, "s", made.operands, local)
         value = states.finalized(einsum.aggregation, "s", einsum.aggregated, einsum.dtype)
     else:
-
-        def operand(slot: int) -> str:
-            t = made.operands[slot]
-            if packs is None or slot not in packs:
-                return t.load(local)
-            return element(made, packs, slot)
-
-        writer = ScalarWriter(operand, lambda p: f"h.origin[{p}] + l{p}")
-        value = writer.value(einsum.join, einsum.dtype)
-        lines = writer.lines
+        lines, value = joined(made, einsum, {slot: element(made, packs, slot) for slot in packs} if packs else {})
     return [*lines, f"packed.at[u] = {value};" if packs is not None else made.outs[0].store(local, value)]

@@ -292,7 +292,7 @@ def place(einsum: Einsum, n: int) -> str:
     behind = einsum.labels_of(key.value)
     text = "(i64)0"
     for p in range(len(einsum.labels)):
-        text = f"({text} * ein::max(f, g.extent[{p}], (i64)1)" + (f" + l{p})" if p in behind else ")")
+        text = f"({text} * ein::max(f, (i64)g.extent[{p}], (i64)1)" + (f" + l{p})" if p in behind else ")")
     return text
 
 
@@ -305,9 +305,8 @@ def explain(made: KernelArguments, einsum: Einsum) -> str:
     """Return the entry in which one thread evaluates the keys again at the point with an error, if any."""
     lines = [*error_point()]
     for p in reversed(range(len(einsum.labels))):
-        lines.append(
-            f"i64 l{p} = rest % ein::max(f, g.extent[{p}], (i64)1); rest /= ein::max(f, g.extent[{p}], (i64)1);"
-        )
+        lines.append(f"const i64 n{p} = ein::max(f, (i64)g.extent[{p}], (i64)1);")
+        lines.append(f"i64 l{p} = rest % n{p}; rest /= n{p};")
     writer = ScalarWriter(lambda s: made.operands[s].load(local), lambda p: f"h.origin[{p}] + l{p}")
     lines.append("do {")
     for key in ordered(einsum):

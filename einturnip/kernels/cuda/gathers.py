@@ -32,7 +32,7 @@ def gather(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
     aggregation = einsum.aggregation
     assert aggregation is not None
     writer = ScalarWriter(lambda s: made.operands[s].load(local), lambda p: f"h.origin[{p}] + l{p}")
-    lines = [*element_labels(einsum, layout.vector), *(f"i64 l{key.label} = 0;" for key in einsum.keys)]
+    lines = [*element_labels(einsum, layout.vector, made.index), *(f"i64 l{key.label} = 0;" for key in einsum.keys)]
     last = einsum.n_out - 1
     lines += ["bool hit = false;", "do {", *("  " + x for x in key_lines(einsum, writer, declared=True))]
     lines += ["  hit = true;", "} while (0);"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
@@ -12,8 +14,12 @@ from einturnip.kernels.cuda.gathers import gather, is_gather, rows_are_looked_up
 from einturnip.kernels.cuda.products import semiring, sides
 from einturnip.kernels.cuda.regions import region_kernel
 from einturnip.kernels.cuda.scatters import moves_rows, rows_of, scatter
+from einturnip.kernels.cuda.transposes import transposed_operands, transposing
 from einturnip.kernels.cuda.types import ANY, CudaKernel, DeviceTile, TileLayout
 from einturnip.kernels.protocol import Mode
+
+_NARROW = 1 << 30
+"""Points and bytes below which 32-bit numbers suffice, with those of the blocks at the edges."""
 
 
 def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> CudaKernel:
@@ -25,7 +31,7 @@ def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> Cu
     if isinstance(space, Region):
         return region_kernel(space, mode)
     if space.aggregation is None or mode in ("finalize", "combine"):
-        return elementwise(space, mode, layout)
+        return transposing(space, mode, layout) if layout.transposed else elementwise(space, mode, layout)
     if is_gather(space):
         return gather(space, mode, layout)
     sorted_by = rows_of(space)
@@ -36,10 +42,25 @@ def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> Cu
 
 
 def layout(
-    space: Einsum | Region, mode: Mode, operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
+    space: Einsum | Region,
+    mode: Mode,
+    extents: Sequence[int],
+    operands: Sequence[DeviceTile],
+    outs: Sequence[DeviceTile],
 ) -> TileLayout:
-    """Return the fastest layout that is valid for these strides and alignments, for any extents."""
-    if isinstance(space, Region) or space.n_out == 0:
+    """Return the fastest layout that is valid for a tile's extents, strides and alignments."""
+    if isinstance(space, Region):
+        return ANY
+    mapped = space.aggregation is None or mode in ("finalize", "combine")
+    narrow = mapped and math.prod(extents) < _NARROW and all(tile.span < _NARROW for tile in (*operands, *outs))
+    return replace(_vectors(space, mode, extents, operands, outs), narrow=narrow)
+
+
+def _vectors(
+    space: Einsum, mode: Mode, extents: Sequence[int], operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
+) -> TileLayout:
+    """Return the layout without ``narrow``."""
+    if space.n_out == 0:
         return ANY
     last, out, limit = space.n_out - 1, space.dtype.itemsize, 16
     vectors_stored = True
@@ -49,6 +70,10 @@ def layout(
             return ANY
         if not (rows_are_looked_up(space) if vectors_stored else moves_rows(space)):
             return ANY
+    else:
+        across, transposed = transposed_operands(space, extents, operands, outs[0])
+        if transposed:
+            return TileLayout(transposed=transposed, across=across)
     packed = []
     for slot, access in enumerate(space.accesses):
         only_last = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))

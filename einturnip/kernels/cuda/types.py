@@ -28,11 +28,12 @@ of a key is out of range. KEY, VALUE: the number of that key and its value, writ
 class DeviceTile:
     """A tile in the device's memory. Units: bytes.
 
-    ``aligned``: its address is a multiple of 16.
+    ``aligned``: its address is a multiple of 16. ``span``: distance of its first and its last element.
     """
 
     strides: tuple[int, ...]
     aligned: bool = True
+    span: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,16 @@ class TileLayout:
     """The properties of tiles that a kernel's code depends on.
 
     ``vector``: number of points of the output's last label that a thread computes; 1 works for any tile. ``packed``:
-    operands of which ``vector`` consecutive elements are read by one load.
+    operands of which ``vector`` consecutive elements are read by one load. ``transposed``: operands that a map reads
+    through shared memory, because they are contiguous along the label ``across`` instead of the last one. ``narrow``:
+    numbers of points and offsets fit into 32 bits.
     """
 
     vector: int = 1
     packed: frozenset[int] = frozenset()
+    transposed: frozenset[int] = frozenset()
+    across: int = -1
+    narrow: bool = False
 
 
 ANY = TileLayout()

@@ -113,7 +113,7 @@ def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
         rows = [tuple(1 if a == len(s) - 1 else 256 for a in range(len(s))) for s in space.accesses]
         views = [DeviceTile(tuple(n * d.itemsize for n in r)) for r, d in zip(rows, space.dtypes, strict=True)]
         out = DeviceTile(tuple((1 if a == space.n_out - 1 else 256) * space.dtype.itemsize for a in range(space.n_out)))
-        yield generate(space, "full", layout(space, "full", views, [out]))
+        yield generate(space, "full", layout(space, "full", space.bounds, views, [out]))
 
 
 @cache

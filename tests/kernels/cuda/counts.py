@@ -77,7 +77,7 @@ def counted(kernel: CountedKernel, scratch: Path) -> KernelCount:
     space, operands = kernel.space, [_aligned(x) for x in kernel.operands]
     out = _aligned(np.zeros(space.shape, space.dtype.numpy))
     views = [view(x) for x in operands], [view(out)]
-    made = generate(space, "full", layout(space, "full", *views))
+    made = generate(space, "full", layout(space, "full", space.bounds, *views))
     emulator = Emulator([made], scratch, "traffic")
     emulator.counts()
     emulator.call(made, space.bounds, [out], operands, [0] * len(space.bounds))

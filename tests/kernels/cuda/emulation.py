@@ -37,8 +37,9 @@ PARAMETER_NBYTES = 4096
 
 
 def view(array: np.ndarray) -> DeviceTile:
-    """How an array lies."""
-    return DeviceTile(array.strides, array.ctypes.data % 16 == 0)
+    """Return the strides, the alignment and the span of an array."""
+    span = sum((n - 1) * abs(stride) for n, stride in zip(array.shape, array.strides, strict=True))
+    return DeviceTile(array.strides, array.ctypes.data % 16 == 0, span)
 
 
 def library(kernels: Iterable[CudaKernel], scratch: Path, form: Form = "source") -> ctypes.CDLL:

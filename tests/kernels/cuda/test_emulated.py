@@ -31,7 +31,7 @@ def whole(cases: list[Drawn], scratch: Path) -> None:
     for c in cases:
         out = np.empty(c.einsum.shape, c.einsum.dtype.numpy)
         read.append(parts(c.einsum, c.operands, tuple((0, n) for n in c.einsum.bounds)))
-        chosen = layout(c.einsum, "full", [view(x) for x in read[-1]], [view(out)])
+        chosen = layout(c.einsum, "full", c.einsum.bounds, [view(x) for x in read[-1]], [view(out)])
         kernels.append(generate(c.einsum, "full", chosen))
     emulator = Emulator(kernels, scratch)
     for c, kernel, operands in zip(cases, kernels, read, strict=True):
@@ -220,7 +220,7 @@ def test_rows_moved_in_vectors(form: Form, tmp_path: Path) -> None:
     kernels = []
     for e, operands in cases:
         out = wide(np.zeros(e.shape, e.dtype.numpy))
-        kernels.append(generate(e, "full", layout(e, "full", [view(x) for x in operands], [view(out)])))
+        kernels.append(generate(e, "full", layout(e, "full", e.bounds, [view(x) for x in operands], [view(out)])))
     assert all(kernel.layout.vector > 1 for kernel in kernels)
     emulator = Emulator(kernels, tmp_path, form)
     for (e, operands), kernel in zip(cases, kernels, strict=True):

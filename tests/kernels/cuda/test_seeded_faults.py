@@ -19,6 +19,7 @@ from einturnip.ir.region import Region
 from einturnip.ir.scalar import OperandRef, ScalarCall
 from einturnip.kernels.cuda import region_parts
 from einturnip.kernels.cuda.generate import generate
+from einturnip.kernels.cuda.types import ANY, TileLayout
 from tests.reference.einsum import evaluate_einsum
 
 from .. import regions
@@ -36,6 +37,7 @@ class Call:
     space: Einsum | Region
     operands: tuple[np.ndarray, ...]
     expected: np.ndarray
+    layout: TileLayout = ANY
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ FAULTS = [
     Fault("max-plus", "the flags begin without a value", r"if \(threadIdx.x == 0\) seen = 0;", 0, "", "never written"),
     Fault("sum of rows", "no barrier before the threads' states are combined", BARRIER, -3, "", "never written|a race"),
     Fault("sum of rows", "no barrier between two steps of the tree", BARRIER, -2, "", "a race"),
+    Fault("transpose", "no barrier between filling the tile and reading it", BARRIER, 0, "", "never written|a race"),
+    Fault("transpose", "one row too many of the tile", r"k < 8", 0, "k <= 8", "beyond its array"),
     Fault("scatter", "no barrier before the counts are added", BARRIER, -1, "", "never written|a race"),
     Fault("scatter", "one row too many is moved", r"i < n && i < \(th", -1, "i <= n && i < (th", "outside|past|a race"),
     Fault("attention", "no barrier before the table of columns is read", BARRIER, 2, "", "never written|a race"),
@@ -90,6 +94,13 @@ def _einsum(einsum: Einsum) -> Call:
     return Call(einsum, tuple(operands), evaluate_einsum(einsum, operands)[0])
 
 
+def _transpose() -> Call:
+    """A sum of a matrix and a transposed one, with sizes that tiles do not divide."""
+    join = ScalarCall("add", (OperandRef(0, F32), OperandRef(1, F32)), F32)
+    call = _einsum(Einsum(tuple("ij"), (37, 50), 2, ((0, 1), (1, 0)), (F32, F32), join, None))
+    return replace(call, layout=TileLayout(transposed=frozenset({1}), across=0))
+
+
 def _scatter() -> Call:
     """Sums of rows by key."""
     key = Key(0, OperandRef(1, I64))
@@ -107,7 +118,13 @@ def _attention() -> Call:
     return Call(made.region, tuple(made.operands), made.expected)
 
 
-CALLS = {"max-plus": _product, "sum of rows": _fold, "scatter": _scatter, "attention": _attention}
+CALLS = {
+    "max-plus": _product,
+    "sum of rows": _fold,
+    "transpose": _transpose,
+    "scatter": _scatter,
+    "attention": _attention,
+}
 
 
 @lru_cache
@@ -133,7 +150,7 @@ def run(name: str, fault: Fault | None, scratch: Path) -> None:
     """A call in both orders of threads, in small blocks where the kernel permits."""
     call = call_of(name)
     with mock.patch.object(region_parts, "SHAPES", ((2, 3),)):
-        kernel = generate(call.space, "full")
+        kernel = generate(call.space, "full", call.layout)
         source = inlined(kernel.source)
         if fault is not None:
             begin = source.index('extern "C"') if fault.at >= 0 else 0  # else counted back in all of the text
