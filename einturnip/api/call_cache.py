@@ -12,6 +12,7 @@ from einturnip.api import plan_cache
 from einturnip.api.jobs import Job
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.eingraph.types import InputNode
+from einturnip.storage.arrays import ArraySource
 from einturnip.storage.file_versions import mapped_file
 from einturnip.storage.types import Array
 
@@ -55,6 +56,8 @@ def remember(key: Hashable | None, cached: CachedPlan, job: Job, given: Iterable
     if key is None or not cached.prepared.is_reusable or any(target is not None for target in job.targets.values()):
         return
     numbers = {name: position for position, name in enumerate(given)}
+    if not all(isinstance(source, ArraySource) for source in job.sources.values()):
+        return  # arrays of a type that the language lacks are converted as they are read
     names = [n.name if isinstance(n, InputNode) else None for n in cached.planned.graph.nodes]
     if not all(name in numbers for name in names if name is not None):
         return

@@ -23,6 +23,7 @@ from einturnip.storage.arrays import ArraySource, array_sink, require_apart
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import AbsentSource
 from einturnip.storage.location import written
+from einturnip.storage.sliced import require_shape
 from einturnip.storage.types import Array
 from einturnip.tuning.memory import LARGE_PLAN
 
@@ -39,15 +40,18 @@ def run_job(
     """Run a job, into new arrays for outputs without a target.
 
     Raises:
-        BindError: an input has sizes but no data. RunError: the run failed; no incomplete output remains.
+        BindError: an input has sizes but no data, or another shape than when the run was planned. RunError: the run
+            failed; no incomplete output remains.
     """
     if isinstance(job, StagedJob):
         return _run_stages(job, progress, stop)
     assert isinstance(cached, CachedPlan)
     graph = job.planned.graph
     for node in graph.nodes:
-        if isinstance(node, InputNode) and isinstance(job.sources[node.name], AbsentSource):
-            needs_data(node)
+        if isinstance(node, InputNode):
+            if isinstance(job.sources[node.name], AbsentSource):
+                needs_data(node)
+            require_shape(job.sources[node.name])
     targets = with_arrays(graph, job.targets)
     with run_in_progress():
         if cached.prepared.is_inline and progress is None and stop is None:
@@ -62,8 +66,10 @@ def run_job(
 def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
     for stage, _ in job.plans:
         for node in stage.graph.nodes:
-            if isinstance(node, InputNode) and isinstance(job.sources.get(node.name), AbsentSource):
-                needs_data(node)
+            if isinstance(node, InputNode):
+                if isinstance(job.sources.get(node.name), AbsentSource):
+                    needs_data(node)
+                require_shape(job.sources.get(node.name))
     targets = with_arrays(job.outputs, job.targets)
     with run_in_progress():
         report, _ = job.run(progress, stop, targets)

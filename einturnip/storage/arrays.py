@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from einturnip.core.errors import BindError, DTypeError, EinturnipError
+from einturnip.core.errors import BindError, DTypeError
 from einturnip.ir.dtypes import DType, from_numpy
 from einturnip.storage.file_versions import MappedFile
 from einturnip.storage.io.transfer import copy_blocked
-from einturnip.storage.layout import StridedLayout
+from einturnip.storage.layout import StridedLayout, c_layout
 from einturnip.storage.types import Array, Extent, Region, slices
 
 # Limit on the search for an element that two arrays share, in NumPy's units of work.
@@ -70,19 +69,49 @@ class ArraySink(ArraySource):
         """Nothing to do: writes cannot be undone."""
 
 
+class WidenedSource:
+    """A caller's array of 8-bit floats as f32, or as the float type that a program declares."""
+
+    def __init__(self, name: str, array: Array, dtype: DType) -> None:
+        self.name = self.tier = name
+        self.array, self.dtype = array, dtype
+        self.shape: tuple[int, ...] = array.shape
+        self.transferred = array.itemsize
+        self._layout = c_layout(array.shape, dtype.itemsize, 0)
+
+    def expanded_to(self, dtype: DType) -> WidenedSource:
+        """Return this tensor converted to another float type; it replaces this source."""
+        return WidenedSource(self.name, self.array, dtype) if dtype.is_float else self
+
+    def read(self, region: Region, out: Array) -> int:
+        """Convert the region into ``out``."""
+        self._layout.check(region)
+        out[...] = self.array[_window(region)]
+        return out.nbytes
+
+    def extent(self, region: Region) -> Extent:
+        """The region's extent in the converted tensor."""
+        return self._layout.extent(region)
+
+    def release(self, region: Region) -> None:
+        """Nothing to do: the memory is the caller's."""
+
+    def close(self) -> None:
+        """Nothing to do: the memory is the caller's."""
+
+
 def _window(region: Region) -> tuple[Any, ...]:
     """The region as an index that yields a view even for a scalar."""
     return (*slices(region), ...)
 
 
-def array_source(value: Any, name: str) -> ArraySource:
-    """A source over a NumPy array, a number, or an object with an array interface or DLPack.
+def array_source(array: Array, name: str) -> ArraySource:
+    """A source over a NumPy array.
 
     Raises:
-        BindError: the value is no array in the CPU's memory, or its dtype has no name in the language.
+        DTypeError: its dtype has no name in the language.
     """
-    array = _as_array(value, name)
-    return ArraySource(name, array, _element_type(array, name))
+    return ArraySource(name, array, element_type(array, name))
 
 
 def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink:
@@ -93,7 +122,7 @@ def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Arr
     """
     if not isinstance(out, np.ndarray):
         raise BindError(f"output {name}: out= takes a NumPy array or a file's name, not {type(out).__name__}")
-    if out.shape != shape or _element_type(out, f"output {name}") != dtype:
+    if out.shape != shape or element_type(out, f"output {name}") != dtype:
         raise BindError(
             f"output {name}: is {_typed(dtype.name, shape)}, but the array given for it is "
             f"{_typed(str(out.dtype), out.shape)}"
@@ -120,32 +149,12 @@ def require_apart(outs: Mapping[str, Any]) -> None:
                 raise BindError(f"the arrays given for outputs {a} and {b} share memory; give them two places")
 
 
-def _as_array(value: Any, name: str) -> Array:
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, (numbers.Number, np.generic, list, tuple)):
-        try:
-            return np.asarray(value)
-        except ValueError as error:
-            raise BindError(f"input {name}: the nested lists given are not rectangular ({error})") from error
-    try:
-        if hasattr(value, "__array_interface__"):
-            return np.asarray(value)
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-    except EinturnipError:  # raised by the object itself
-        raise
-    except Exception as error:
-        raise BindError(
-            f"input {name}: the {type(value).__name__} given does not share its memory with NumPy ({error}); "
-            "einturnip's CPU path needs a plain array in CPU memory: detach it, move it to the CPU, or convert it"
-        ) from error
-    raise DTypeError(
-        f"input {name}: takes a NumPy or DLPack array, a number, or a file's name, not {type(value).__name__}"
-    )
+def element_type(array: Array, name: str) -> DType:
+    """The language's type of an array's elements.
 
-
-def _element_type(array: Array, name: str) -> DType:
+    Raises:
+        DTypeError: it has none.
+    """
     try:
         return from_numpy(array.dtype)
     except KeyError:

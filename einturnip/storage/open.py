@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from einturnip.core.errors import BindError, StoreError
 from einturnip.core.program_limits import is_addressable
 from einturnip.ir.dtypes import DType
 from einturnip.storage import file_format, location
-from einturnip.storage.arrays import array_sink, array_source
+from einturnip.storage.array_objects import object_source
+from einturnip.storage.arrays import array_sink
 from einturnip.storage.file_format import FileFormat
 from einturnip.storage.outputs.sinks import Container, Tensors
 from einturnip.storage.types import Sink, Source
@@ -21,14 +21,14 @@ from einturnip.storage.types import Sink, Source
 def open_source(spec: Any, name: str) -> Source:
     """Open the stored tensor ``spec`` for the input ``name``.
 
-    ``spec``: ``"x.npy"``, ``"x.npz::key"``, an array, or a Dask array.
+    ``spec``: ``"x.npy"``, ``"x.npz::key"``, an array, or an object of another library (see ``array_objects``).
 
     Raises:
         StoreError: the file is damaged, truncated or of an element type that the language lacks.
         BindError: the spec names nothing that can be read.
     """
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
-        return _dask_source(spec, name) if _is_dask_array(spec) else array_source(spec, name)
+        return object_source(spec, name)
     source = _stored_source(spec, name)
     if not is_addressable(source.shape, source.dtype.itemsize):
         source.close()
@@ -36,18 +36,6 @@ def open_source(spec: Any, name: str) -> Source:
             f"{source.name}: says that its shape is {list(source.shape)}, which is larger than any file: it is damaged"
         )
     return source
-
-
-def _is_dask_array(value: object) -> bool:
-    """Return whether a value is a ``dask.array``, without importing Dask."""
-    dask = sys.modules.get("dask.array.core")
-    return dask is not None and isinstance(value, dask.Array)
-
-
-def _dask_source(array: Any, name: str) -> Source:
-    from einturnip.storage.dask_arrays import DaskSource
-
-    return DaskSource(name, array)
 
 
 def _stored_source(spec: str | os.PathLike[str], name: str) -> Source:
