@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from einturnip.core.errors import StoreError
 from einturnip.runtime.scheduler.report import RunReport
+from einturnip.storage.selection import Selection, read_whole
 from einturnip.storage.types import Array, Source
 
 if TYPE_CHECKING:
@@ -65,7 +68,10 @@ class Result(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class File:
-    """A stored tensor by name: an input to a program, or an output streamed to a file."""
+    """A stored tensor by name: an input to a program, or an output streamed to a file.
+
+    It is a lazy array: an index reads what it selects, ``np.asarray`` reads it whole, and nothing is kept.
+    """
 
     spec: str
     shape: tuple[int, ...]
@@ -73,26 +79,90 @@ class File:
     allow_external: bool = False
     """True if its data may be in other files that this one names."""
 
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The chunk shape in which it is stored; None if its elements are contiguous."""
+        source = self._opened()
+        try:
+            return getattr(source, "chunks", None)
+        finally:
+            source.close()
+
+    def __len__(self) -> int:
+        """Return the extent of the first axis.
+
+        Raises:
+            TypeError: it is a scalar.
+        """
+        if not self.shape:
+            raise TypeError("len() of a scalar")
+        return self.shape[0]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Read it into memory."""
+        """Read it into memory.
+
+        Raises:
+            ValueError: ``copy=False``, since its elements are not in memory.
+        """
+        if copy is False:
+            raise ValueError(f"{self.spec}: reading a file makes a copy. help: leave out copy=False")
+        out: Array = self._read(read_whole)
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read the elements of an index, as NumPy selects them; or for a text, the array of that key.
+
+        An index has integers, slices with any step, ``...``, ``None``, and at most one list or mask along one axis.
+
+            >>> import numpy as np, einturnip as et
+            >>> np.save("rows.npy", np.arange(12).reshape(4, 3))
+            >>> et.open("rows.npy")[1, ::2]
+            array([3, 5])
+
+        Raises:
+            BindError: the file has this array under another name. IndexError: the index is out of bounds, or of another
+            kind. StoreError: the file cannot be read, or has another shape than when it was opened.
+        """
+        if isinstance(key, str):
+            return _file(f"{self.spec}::{key}", self.allow_external)
+        selection = Selection.of(key, self.shape)
+        return self._read(selection.read)
+
+    def _read(self, read: Callable[[Source], Any]) -> Any:
         from einturnip.storage.file_versions import require_unchanged
 
-        source = _open(self.spec, self.allow_external)
+        source = self._opened()
         try:
-            out = np.empty(source.shape, source.dtype.numpy)
-            source.read(tuple((0, n) for n in source.shape), out)
+            found = read(source)
             require_unchanged(source)
         finally:
             source.close()
-        return out if dtype is None else out.astype(dtype, copy=False)
+        return found
 
-    def __getitem__(self, key: str) -> File:
-        """The array of that key, if the file has only this one.
-
-        Raises:
-            BindError: it has another name.
-        """
-        return _file(f"{self.spec}::{key}", self.allow_external)
+    def _opened(self) -> Source:
+        source = _open(self.spec, self.allow_external)
+        if source.shape != self.shape or source.dtype.numpy != self.dtype:
+            source.close()
+            raise StoreError(
+                f"{self.spec}: was {self.dtype}{list(self.shape)} when it was opened and is "
+                f"{source.dtype}{list(source.shape)} now. help: open it again"
+            )
+        return source
 
 
 class Archive(Mapping[str, File]):
