@@ -85,7 +85,8 @@ def test_rates_are_those_of_products_on_the_described_gpu(monkeypatch: pytest.Mo
     ("gpu", "machine"),
     [
         ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA A100-SXM4-80GB", "a100x8"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA GeForce RTX 4090", "rtx4090x8"),
         ("Tesla P100-PCIE-16GB", "p100"),
         ("NVIDIA T4", None),
