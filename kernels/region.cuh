@@ -44,6 +44,58 @@ template <class T> EIN T record_special(unsigned& seen, T x) {
   return x;
 }
 
+// Fills a panel of an operand in the device's memory: panel[k][i] is the element at side[i] + fold[k], converted; zero
+// for k from `depth` on. AlongFold: consecutive folded points are consecutive in memory, else points of the side. `quads`:
+// each four of them can be read at once.
+template <class T, int Side, int Depth, bool AlongFold, class P, int Pitch> EIN
+void stage(P (*panel)[Pitch], const char* base, const i64* side, const i64* fold, int depth, bool quads, unsigned& read) {
+  Quiet f;
+  const int per_row = AlongFold ? Depth : Side;
+  if (quads) {
+    #pragma unroll
+    for (int e = threadIdx.x; e < Side * Depth / 4; e += 256) {
+      const int slow = e / (per_row / 4), fast = e % (per_row / 4) * 4;
+      const int i = AlongFold ? slow : fast, k = AlongFold ? fast : slow;
+      Pack<T, 4> found = {};
+      if (k < depth) found = load<Pack<T, 4>>(base, side[i] + fold[k]);
+      Pack<P, 4> made;
+      #pragma unroll
+      for (int n = 0; n < 4; n++) made.at[n] = to<P>(f, record_special(read, found.at[n]));
+      if (AlongFold) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) panel[k + n][i] = made.at[n];
+      } else *(Pack<P, 4>*)&panel[k][i] = made;
+    }
+    return;
+  }
+  #pragma unroll
+  for (int e = threadIdx.x; e < Side * Depth; e += 256) {
+    const int i = AlongFold ? e / per_row : e % per_row, k = AlongFold ? e % per_row : e / per_row;
+    panel[k][i] = k < depth ? to<P>(f, record_special(read, load<T>(base, side[i] + fold[k]))) : P();
+  }
+}
+
+// Fills a panel of a value of the block's rows and columns: panel[k][i] is values[i * pitch + k]; zero outside of `rows`
+// and `depth`.
+template <int Side, int Depth, class P, int Pitch, class T> EIN
+void stage_values(P (*panel)[Pitch], const T* values, int pitch, int rows, int depth) {
+  Quiet f;
+  const bool quads = pitch % 4 == 0;
+  #pragma unroll
+  for (int e = threadIdx.x; e < Side * Depth / 4; e += 256) {
+    const int i = e / (Depth / 4), k = e % (Depth / 4) * 4;
+    Pack<T, 4> found = {};
+    if (i < rows) {
+      if (quads && k + 4 <= depth) found = *(const Pack<T, 4>*)(values + i * pitch + k);
+      else for (int n = 0; n < 4; n++) {
+        if (k + n < depth) found.at[n] = values[i * pitch + k + n];
+      }
+    }
+    #pragma unroll
+    for (int n = 0; n < 4; n++) panel[k + n][i] = to<P>(f, found.at[n]);
+  }
+}
+
 // Reports a result that is NaN or infinite, if no NaN or infinite value was read.
 template <class F, class T> EIN void report_special(F& f, T x, unsigned read) {
   if (!finite_(x)) f.note(nan(x) ? (read ? 0 : INVALID) : read ? 0 : OVERFLOW_);

@@ -10,28 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from einturnip.core.errors import InternalError
 from einturnip.ir.dtypes import I64, DType
 from einturnip.ir.region import Region, RegionStep
-from einturnip.ir.scalar import slots_of
 from einturnip.kernels.cuda import states
-from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, indented, kernel, kernel_arguments
-from einturnip.kernels.cuda.folding import error_point, ordered
+from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, decode, indented, kernel, kernel_arguments
+from einturnip.kernels.cuda.folding import ordered
+from einturnip.kernels.cuda.region_keys import explained, place_number
+from einturnip.kernels.cuda.region_mask import condition_bits, is_skipped, required_conditions
 from einturnip.kernels.cuda.region_parts import (
-    LINE,
     SLABS_NBYTES,
     THREADS,
     RegionLabels,
+    RegionShape,
+    buffer_lines,
     column_labels,
     extent_product,
+    is_compensated,
     label_table,
     parts_of,
     rescaling_steps,
     row_labels,
     shape_of,
 )
+from einturnip.kernels.cuda.region_tiles import ProductCode, panel_memory
 from einturnip.kernels.cuda.scalars import ScalarWriter, ctype, literal
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
 from einturnip.kernels.protocol import Mode
@@ -39,47 +43,65 @@ from einturnip.kernels.protocol import Mode
 
 def region_kernel(region: Region, mode: Mode) -> CudaKernel:
     """Return the kernel of a region."""
-    made, parts = kernel_arguments(region, mode), parts_of(region)
-    code = RegionCode(made, region, parts, mode)
+    made, parts = kernel_arguments(region, mode), parts_of(region, mode)
+    code = RegionCode(made, region, parts, mode, shared=True)
     entries = [("region", made.entry("region", code.text()))]
+    entries.append(("slabs", made.entry("slabs", replace(code, shared=False).text())))
     if mode != "combine" and any(step.einsum.keys for step in region.steps):
-        entries.append(("explain", made.entry("explain", code.explain())))
+        entries.append(("explain", made.entry("explain", explained(region, code.writer))))
+
+    def blocks(extents: tuple[int, ...], shape: RegionShape) -> int:
+        if mode != "accumulate" and 0 in extents[: region.n_out]:
+            return 0
+        count = -(-math.prod(extents[p] for p in parts.rows) // shape.rows)
+        count *= math.prod(extents[p] for p in parts.batch)
+        return count if shape.shared else min(count, max(1, SLABS_NBYTES // shape.nbytes))
 
     def grids(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-        rows, cols, slab, shared = shape_of(parts, extents, mode)
-        total = math.prod(extents[p] for p in parts.rows)
-        if not total or (mode != "accumulate" and 0 in extents[: region.n_out]):
+        shape = shape_of(parts, extents, mode)
+        count = blocks(extents, shape)
+        if not count:
             return ()
-        blocks = -(-total // rows) if shared else min(-(-total // rows), max(1, SLABS_NBYTES // slab))
-        params = (rows, cols, slab, int(shared))
-        return (LaunchGrid("region", (blocks, 1, 1), (THREADS, 1, 1), params, slab if shared else 0),)
+        params = (shape.rows, shape.columns, shape.nbytes, shape.pitch, shape.column_bits)
+        entry, shared = ("region", shape.nbytes) if shape.shared else ("slabs", 0)
+        return (LaunchGrid(entry, (count, 1, 1), (THREADS, 1, 1), params, shared),)
 
     def workspace(extents: tuple[int, ...]) -> int:
-        rows, _, slab, shared = shape_of(parts, extents, mode)
-        total = math.prod(extents[p] for p in parts.rows)
-        return 0 if shared or not total else min(-(-total // rows), max(1, SLABS_NBYTES // slab)) * slab
+        shape = shape_of(parts, extents, mode)
+        return 0 if shape.shared else blocks(extents, shape) * shape.nbytes
 
     return kernel(made, ANY, entries, grids, workspace, '#include "region.cuh"\n')
 
 
 @dataclass(frozen=True)
 class RegionCode:
-    """Writes the body of a region's kernel."""
+    """Writes the body of a region's kernel, with buffers in shared memory or in slabs of the workspace."""
 
     made: KernelArguments
     region: Region
     parts: RegionLabels
     mode: Mode
+    shared: bool
 
     def text(self) -> str:
         """Return the body: initialise states, stream over the columns, store states or results."""
         region, parts = self.region, self.parts
-        lines = ["EIN_DYNAMIC(dynamic)", "__shared__ unsigned seen;"]
-        lines += ["unsigned char* base = g.param[3] ? dynamic : (unsigned char*)h.workspace + blockIdx.x * g.param[2];"]
-        lines += ["const i64 rows = g.param[0], cols = g.param[1];", *self._buffers()]
+        required = required_conditions(parts) if self.mode in ("full", "accumulate") else []
+        lines = ["__shared__ unsigned seen;", *["__shared__ unsigned alive[2];", "bool turn = false;"] * bool(required)]
+        if self.shared:  # so that the compiler sees which memory it is, and 32 bits suffice
+            lines += ["typedef int ind;", "EIN_DYNAMIC(base)", *panel_memory(parts)]
+        else:
+            lines += ["typedef i64 ind;"]
+            lines += ["unsigned char* base = (unsigned char*)h.workspace + blockIdx.x * g.param[2];"]
+        lines += ["const ind rows = (ind)g.param[0], cols = (ind)g.param[1], pitch = (ind)g.param[3];"]
+        lines += ["const int bits = (int)g.param[4];", *buffer_lines(parts, self.mode)]
         lines.append(f"const i64 total = {extent_product(parts.rows)}, width = {extent_product(parts.columns)};")
-        lines += ["for (i64 row0 = blockIdx.x * rows; row0 < total; row0 += gridDim.x * rows) {"]
-        lines += ["  const i64 here = total - row0 < rows ? total - row0 : rows;", "  if (threadIdx.x == 0) seen = 0;"]
+        lines.append(f"const i64 groups = (total + rows - 1) / rows, count = groups * {extent_product(parts.batch)};")
+        lines += ["for (i64 group = blockIdx.x; group < count; group += gridDim.x) {"]
+        lines += ["  i64 batch = group;", "  const i64 row0 = batch % groups * rows; batch /= groups;"]
+        lines += ["  " + line for line in decode("batch", parts.batch)]
+        lines += ["  const ind here = (ind)(total - row0 < rows ? total - row0 : rows);"]
+        lines += [f"  if (threadIdx.x == 0) seen = 0{', alive[turn] = 0' if required else ''};"]
         lines += ["  unsigned read = 0;", *label_table("row", "row0", "here", parts.rows), "  __syncthreads();"]
         for k in region.carried:
             lines += ["  " + line for line in self._start(k)]
@@ -90,9 +112,12 @@ class RegionCode:
                 lines += ["  " + line for line in self._combined(k)]
         elif self.mode != "finalize":
             lines.append("  for (i64 col0 = 0; col0 < width; col0 += cols) {")
-            lines += ["    const i64 wide = width - col0 < cols ? width - col0 : cols;", "    Quiet f;"]
+            lines += ["    const ind wide = (ind)(width - col0 < cols ? width - col0 : cols);", "    Quiet f;"]
             lines += ["  " + line for line in label_table("col", "col0", "wide", parts.columns)]
             lines.append("    __syncthreads();")
+            if required:
+                points = self._each((*parts.rows, *parts.columns), condition_bits(required))
+                lines += ["    " + line for line in ("unsigned live = 0;", *points, *is_skipped(required))]
             for k in range(len(region.steps)):
                 if k in region.tiled:
                     lines += ["    " + line for line in self._tiled(k)]
@@ -108,48 +133,20 @@ class RegionCode:
         lines += ["  __syncthreads();"] if self.mode in ("accumulate", "combine") else []
         return indented([*lines, "}"])
 
-    def _buffers(self) -> list[str]:
-        """Return declarations of the pointers to all buffers, in shared memory or in the slab."""
-        region, parts = self.region, self.parts
-        lines = ["i64 used = 0;"]
-
-        def take(kind: str, name: str, count: str) -> None:
-            lines.append(f"{kind}* const {name} = ({kind}*)(base + used);")
-            lines.append(f"used += ({count} * (i64)sizeof({kind}) + {LINE - 1}) / {LINE} * {LINE};")
-
-        take("i64", "row", f"rows * {max(1, len(parts.rows))}")
-        take("i64", "col", f"cols * {max(1, len(parts.columns))}")
-        for k, step in enumerate(region.steps):
-            labels = step.labels[: step.einsum.n_out]
-            count = "rows" + "".join(f" * g.extent[{p}]" for p in parts.other(labels))
-            count += " * cols" if parts.has_columns(labels) else ""
-            if k in region.carried:
-                assert step.einsum.aggregation is not None
-                kind = states.state_type(step.einsum.aggregation)
-                take(kind, f"s{k}", count)
-                if k in rescaling_steps(region):
-                    take(kind, f"old{k}", count)
-                if self.mode == "combine":
-                    take(kind, f"t{k}", count)
-                elif self._is_compensated(k):
-                    take(ctype(states.value_type(step.einsum.aggregation)), f"e{k}", count)
-            elif self.mode != "combine":
-                take(ctype(step.einsum.dtype), f"x{k}", count)
-        return lines
-
-    def _each(self, labels: Sequence[int], body: list[str], wide: str = "wide") -> list[str]:
+    def _each(self, labels: Sequence[int], body: list[str]) -> list[str]:
         """Return a loop of all threads over the points of a value; its body can use r, c and the labels."""
         parts = self.parts
         other = parts.other(labels)
-        count = "here" + "".join(f" * g.extent[{p}]" for p in other)
-        inner = ["i64 rest = n;"]
-        if parts.has_columns(labels):
-            count += f" * {wide}"
-            inner += [f"const i64 c = rest % {wide}; rest /= {wide};", *column_labels(parts)]
+        count = "here" + "".join(f" * (ind)g.extent[{p}]" for p in other)
+        inner = ["ind rest = n;"]
+        if parts.has_columns(labels):  # as many points as a power of two, so that no division is needed
+            count = f"({count}) << bits"
+            inner = ["ind rest = n >> bits;", "const ind c = n & ((1 << bits) - 1);", "if (c >= wide) continue;"]
+            inner += column_labels(parts)
         for p in reversed(other):
-            inner.append(f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];")
-        inner += ["const i64 r = rest;", *row_labels(parts), *body]
-        return [f"for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", *["  " + x for x in inner], "}"]
+            inner.append(f"const ind l{p} = rest % (ind)g.extent[{p}]; rest /= (ind)g.extent[{p}];")
+        inner += ["const ind r = rest;", *row_labels(parts), *body]
+        return [f"for (ind n = threadIdx.x; n < {count}; n += {THREADS}) {{", *["  " + x for x in inner], "}"]
 
     def _start(self, k: int) -> list[str]:
         """Return the initialisation of a carried state: empty, or read from memory."""
@@ -158,7 +155,8 @@ class RegionCode:
         assert aggregation is not None
         index = self.parts.index(labels)
         at = f"s{k}[{index}]"
-        clear = [f"e{k}[{index}] = {{}};"] if self._is_compensated(k) and self.mode in ("full", "accumulate") else []
+        compensated = is_compensated(self.region, k) and self.mode in ("full", "accumulate")
+        clear = [f"e{k}[{index}] = {{}};"] if compensated else []
         if self.mode == "full":
             return self._each(labels, [*clear, f"{at}.clear();"])
         source = self.made.operands if self.mode == "finalize" else self.made.outs
@@ -169,11 +167,6 @@ class RegionCode:
             load += states.load_state(aggregation, "t", self._components(self.made.operands, k), _at)
             load.append(f"t{k}[{index}] = t;")
         return self._each(labels, load)
-
-    def _is_compensated(self, k: int) -> bool:
-        """True for a sum whose rounding errors are added up separately."""
-        aggregation = self.region.steps[k].einsum.aggregation
-        return aggregation is not None and aggregation.combine == "add" and aggregation.rounds
 
     def _components(self, tensors: Sequence[TileArgument], k: int) -> Sequence[TileArgument]:
         begin = 0
@@ -191,23 +184,36 @@ class RegionCode:
         assert aggregation is not None
         index = self.parts.index(labels)
         at, outs = f"s{k}[{index}]", self._components(self.made.outs, k)
-        compensated = self._is_compensated(k) and self.mode == "accumulate"
+        compensated = is_compensated(self.region, k) and self.mode == "accumulate"
         error = [f"add_error({at}.a, e{k}[{index}]);"] if compensated else []
         return self._each(labels, [*error, *states.store_state(aggregation, at, outs, _at)])
 
     def _tiled(self, k: int) -> list[str]:
         """Return the loop that computes a tiled step's value for the present rows and columns."""
         step = self.region.steps[k]
-        labels = step.labels[: step.einsum.n_out]
+        labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
+        product = self._product(k)
+        if product is not None:
+            assert aggregation is not None
+            aggregated = [step.labels[p] for p in step.einsum.aggregated]
+            value = states.finalized(aggregation, "t[i][j]", aggregated, step.einsum.dtype)
+            return product.lines([*product.scaled("t[i][j]"), f"x{k}[{self.parts.index(labels)}] = {value};"])
         lines, value = self._value(step)
         lines.append(f"x{k}[{self.parts.index(labels)}] = {value};")
         return [*self._each(labels, lines), "__syncthreads();"]
+
+    def _product(self, k: int) -> ProductCode | None:
+        """Return the writer of a step that is computed from panels in shared memory, None for others."""
+        found = self.parts.product(k) if self.shared else None
+        if found is None:
+            return None
+        return ProductCode(self.made, self.parts, found, self.writer(self.region.steps[k]).operand)
 
     def _value(self, step: RegionStep) -> tuple[list[str], str]:
         """Return statements that compute a step's value at one point, and the name of the value."""
         e = step.einsum
         if e.aggregation is None:
-            writer = self._writer(step)
+            writer = self.writer(step)
             value = writer.value(e.join, e.dtype)
             return writer.lines, value
         lines = [f"{states.state_type(e.aggregation)} s;", "s.clear();", *self._folded(step, "s")]
@@ -220,13 +226,13 @@ class RegionCode:
         assert e.aggregation is not None
         keyed = {key.label for key in e.keys}
         bound = [step.labels[p] for p in e.aggregated if p not in keyed]
-        writer = self._writer(step)
+        writer = self.writer(step)
         body = ["do {"]
         for key in ordered(e):
             value, p = writer.value(key.value, I64), step.labels[key.label]
             body += ["  " + x for x in writer.lines]
             writer.lines.clear()
-            body.append(f"  if (!inside({value}, g.bound[{p}], {self._place(step)}, h.status)) break;")
+            body.append(f"  if (!inside({value}, g.bound[{p}], {place_number(self.region, step)}, h.status)) break;")
             if key.label < e.n_out:
                 body.append(f"  if ({value} != h.origin[{p}] + l{p}) break;")
             else:
@@ -242,7 +248,7 @@ class RegionCode:
         lines: list[str] = []
         depth = 0
         if any(p in parts.columns for p in bound):
-            lines += ["for (i64 c = 0; c < wide; c++) {", *["  " + x for x in column_labels(parts)]]
+            lines += ["for (ind c = 0; c < wide; c++) {", *["  " + x for x in column_labels(parts)]]
             depth += 1
         for p in (p for p in bound if p not in parts.columns):
             lines.append("  " * depth + f"for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++) {{")
@@ -250,17 +256,9 @@ class RegionCode:
         lines += ["  " * depth + x for x in body]
         return [*lines, *("  " * d + "}" for d in reversed(range(depth)))]
 
-    def _place(self, step: RegionStep) -> str:
-        """Return C++ for the number of a point and a step, to report a key out of range."""
-        k = next(n for n, s in enumerate(self.region.steps) if s is step)
-        behind = {step.labels[p] for key in step.einsum.keys for p in step.einsum.labels_of(key.value)}
-        behind -= {step.labels[key.label] for key in step.einsum.keys}
-        text = f"(i64){k}"
-        for p in range(len(self.region.labels)):
-            text = f"({text} * g.extent[{p}]" + (f" + l{p})" if p in behind else ")")
-        return text
+    def writer(self, step: RegionStep) -> ScalarWriter:
+        """Return the writer of a step's expressions at the row r, the column c and the labels."""
 
-    def _writer(self, step: RegionStep) -> ScalarWriter:
         def operand(slot: int) -> str:
             o = step.operands[slot]
             if o >= 0:
@@ -285,19 +283,25 @@ class RegionCode:
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
         at = self.parts.index(labels)
-        rounds, kind = aggregation.rounds, states.state_type(aggregation)
-        error = [f"e{k}[{at}]"] if self._is_compensated(k) else []
-        lines = [f"{kind} s = s{k}[{at}];", *([f"{kind} p;", "p.clear();"] if rounds else [])]
+        rounds, kind, product = aggregation.rounds, states.state_type(aggregation), self._product(k)
+        error = [f"e{k}[{at}]"] if is_compensated(self.region, k) else []
+        lines = [f"{kind} s = s{k}[{at}];"]
+        if product is not None:
+            lines += [f"{kind} p = t[i][j];", *product.scaled("p")]
+        elif rounds:
+            lines += [f"{kind} p;", "p.clear();"]
         if k in rescaling_steps(region):
             lines.append(f"old{k}[{at}] = s;")
         lines += [line for total in ("s.a", *error) for line in self._rescaled(k, total, "old")]
         lines += self._shifted(k, "p.a", "old")
-        lines += self._folded(step, "p" if rounds else "s")
+        lines += self._folded(step, "p" if rounds else "s") if product is None else []
         if error:
             lines += [f"add_exactly(s.a, {error[0]}, p.a);", *(["s.b += p.b;"] if kind.startswith("Counted") else [])]
-        elif rounds:
+        elif rounds or product is not None:
             lines.append("s.combine(f, p);")
         lines.append(f"s{k}[{at}] = s;")
+        if product is not None:
+            return product.lines(lines)
         return [*self._each(labels, lines), "__syncthreads();"]
 
     def _combined(self, k: int) -> list[str]:
@@ -346,7 +350,7 @@ class RegionCode:
         region, last, lines = self.region, len(self.region.steps) - 1, list[str]()
         out = self.made.outs[0]
         for k in region.carried:
-            if self.mode == "full" and self._is_compensated(k):
+            if self.mode == "full" and is_compensated(self.region, k):
                 here = self._place_of(k)
                 labels = region.steps[k].labels[: region.steps[k].einsum.n_out]
                 lines += [*self._each(labels, [f"add_error(s{k}[{here}].a, e{k}[{here}]);"]), "__syncthreads();"]
@@ -370,27 +374,6 @@ class RegionCode:
                 body = [*body, f"x{k}[{self.parts.index(labels)}] = {value};"]
             lines += [*self._each(labels, body), "__syncthreads();"]
         return lines
-
-    def explain(self) -> str:
-        """Return the entry that evaluates a key out of range again, if it depends on operands alone."""
-        region = self.region
-        lines = [*error_point(), "unsigned read = 0;"]
-        lines += [
-            f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];"
-            for p in reversed(range(len(region.labels)))
-        ]
-        number = 0
-        for k, step in enumerate(region.steps):
-            for key in step.einsum.keys:
-                if all(step.operands[s] >= 0 for s in slots_of(key.value)):
-                    writer = self._writer(step)
-                    value = writer.value(key.value, I64)
-                    bound = f"g.bound[{step.labels[key.label]}]"
-                    lines += [f"if (rest == {k}) {{", *["  " + x for x in writer.lines]]
-                    lines.append(f"  if (h.status[2] >> 62 && ({value} < 0 || {value} >= {bound})) {{")
-                    lines += [f"    h.status[2] = {number};", f"    h.status[3] = (u64){value};", "  }", "}"]
-                number += 1
-        return indented(lines)
 
 
 def _at(p: int) -> str:

@@ -37,7 +37,9 @@ def state_type(aggregation: Aggregation) -> str:
 
 def state_nbytes(aggregation: Aggregation) -> int:
     """Return an upper bound of the size of the state's C++ type."""
-    both = value_type(aggregation).itemsize + (8 if len(aggregation.state) > 1 or aggregation.combine == "pick" else 0)
+    if len(aggregation.state) == 1 and aggregation.combine != "pick":
+        return value_type(aggregation).itemsize
+    both = value_type(aggregation).itemsize + 8
     return 8 if both <= 8 else 16 if both <= 16 else 32
 
 

@@ -69,9 +69,14 @@ FAULTS = [
     Fault("scatter", "no barrier before the counts are added", BARRIER, -1, "", "never written|a race"),
     Fault("scatter", "one row too many is moved", r"i < n && i < \(th", -1, "i <= n && i < (th", "outside|past|a race"),
     Fault("attention", "no barrier before the table of columns is read", BARRIER, 2, "", "never written|a race"),
-    Fault("attention", "no barrier before scores are read", BARRIER, 3, "", "never written|a race"),
-    Fault("attention", "no barrier before the next columns", BARRIER, 7, "", "a race"),
+    Fault("attention", "no barrier between filling the panels and reading them", BARRIER, 4, "", "a race"),
+    Fault("attention", "no barrier before scores are read", BARRIER, 5, "", "never written|a race"),
+    Fault("attention", "no barrier before weights are read", BARRIER, 7, "", "never written|a race"),
     Fault("attention", "one column too many", r"c < wide", 0, "c <= wide", "never written|past|a race"),
+    Fault("attention", "one score too many of a row", r"q < N", 0, "q <= N", "never written|past|a race"),
+    Fault("nearest", "no barrier before the next columns", BARRIER, 7, "", "a race"),
+    Fault("causal", "no barrier before the conditions are collected", BARRIER, 3, "", "a race"),
+    Fault("causal", "conditions of the columns before are kept", r"alive\[!turn\] = 0", 0, "0", "never written|a race"),
     Fault("attention", "results are written one element further", r"out\[0\], l0", 0, "out[0], 4 + l0", "outside|past"),
 ]  # fmt: skip
 
@@ -113,8 +118,8 @@ def _scatter() -> Call:
     return Call(einsum, operands, evaluate_einsum(einsum, operands)[0])
 
 
-def _attention() -> Call:
-    made = regions.CASES[0](np.random.default_rng(0))
+def _region(case: int) -> Call:
+    made = regions.CASES[case](np.random.default_rng(0))
     return Call(made.region, tuple(made.operands), made.expected)
 
 
@@ -123,7 +128,9 @@ CALLS = {
     "sum of rows": _fold,
     "transpose": _transpose,
     "scatter": _scatter,
-    "attention": _attention,
+    "attention": lambda: _region(0),
+    "causal": lambda: _region(1),
+    "nearest": lambda: _region(4),
 }
 
 
