@@ -38,7 +38,7 @@ from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.numeric_events import KINDS, NumericEvents, causes_of, from_sources
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.replay import ReplayState
-from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport
+from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport, log_plan
 from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.storage.file_versions import require_unchanged_inputs
@@ -94,6 +94,7 @@ def make_plan(
         StoreError: a package for an output's file is missing.
     """
     ((_, planned),) = deque(plan_passes(graph, sources, targets, options), maxlen=1)
+    log_plan(planned.prediction)
     return planned
 
 

@@ -21,7 +21,7 @@ from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, output_tier
 from einturnip.planner.planner import PlannedProgram
-from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport
+from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport, log_run
 from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.layout import c_layout
@@ -129,8 +129,11 @@ class Job:
         sinks = open_sinks_of(self.planned.graph, self.targets, self.sources.values(), self.options, chunks)
         try:
             if self.on_workers is not None:
-                return self.on_workers.execute(self.sources, sinks, self.options, progress, stop), sinks
-            return execute(self.planned, self.sources, sinks, self.options, progress, stop), sinks
+                report = self.on_workers.execute(self.sources, sinks, self.options, progress, stop)
+            else:
+                report = execute(self.planned, self.sources, sinks, self.options, progress, stop)
+            log_run(report)
+            return report, sinks
         except BaseException:
             for sink in sinks.values():
                 sink.abort()

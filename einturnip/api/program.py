@@ -26,6 +26,7 @@ from einturnip.core.errors import BindError, RunError
 from einturnip.devices.kind import of_sites
 from einturnip.lang import compile_text
 from einturnip.lang import program as lang
+from einturnip.report.progress import showing
 from einturnip.runtime.scheduler.report import Prediction, Progress
 from einturnip.storage.formats.hdf5_external import external_files_allowed
 
@@ -48,6 +49,8 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         >>> et.compile("input x : f64[n]\\ns = sum[i] x[i]\\noutput s")
         Program(inputs: x, outputs: s)
     """
+    if not isinstance(path_or_text, str | os.PathLike):
+        raise BindError(f"{path_or_text!r} is neither a text nor a path")
     is_text = isinstance(path_or_text, str) and ("\n" in path_or_text or not path_or_text.endswith(".ein"))
     if is_text:
         program, folder = compile_text(str(path_or_text), "<text>"), Path()
@@ -56,6 +59,10 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         program, folder = compile_path(path), path.parent
     check_names("dim", dims or {}, program.dims)
     return Program(program, folder, MappingProxyType(integer_sizes(dims or {})))
+
+
+def _unpickled(program: lang.TypedProgram, folder: Path, dims: Mapping[str, int]) -> Program:
+    return Program(program, folder, MappingProxyType(dims))
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,13 +104,17 @@ class Program:
         """The compiler's warnings, each with its place."""
         return tuple(warning.render() for warning in self._program.warnings)
 
+    def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
+        """Pickle the checked program and its sizes; what identifies it within a process is computed anew."""
+        return _unpickled, (self._program, self._folder, dict(self._dims))
+
     def __repr__(self) -> str:
         """Return the names of the inputs and outputs."""
         return f"Program(inputs: {', '.join(self.inputs) or 'none'}, outputs: {', '.join(self.outputs) or 'none'})"
 
     def __call__(
         self,
-        *,
+        *positional: Any,
         memory: Sizes | None = None,
         arena: Sizes | None = None,
         workers: int | None = None,
@@ -118,7 +129,7 @@ class Program:
         rates: str | Sequence[float] | None = None,
         reproducible: bool = False,
         force: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] | bool | None = None,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
@@ -141,10 +152,14 @@ class Program:
         take its data from other files that it names. ``client``: a Dask client whose workers run the program, each
         within ``memory``; the target ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on
         the workers. ``retries``: how often a run that lost a worker is planned anew for those that are left.
+        ``progress``: True shows a status line, a function receives the progress several times a second.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.
         """
+        if positional:
+            names = ", ".join(f"{name}=..." for name in self.inputs)
+            raise BindError(f"inputs are given by their names. help: program({names})")
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
         is_cacheable = plain and client is None and rates is None and not retries and isinstance(device, str)
@@ -160,19 +175,20 @@ class Program:
             *(reproducible, force, link, rates, retries),
         )
         settings.require_client(client)
-        if client is not None:
-            return run_on(client, self.sized(dims or {}), settings, given, allow_external, progress)
-        with external_files_allowed(allow_external):
-            job, cached = self.planned(settings, given, dims or {})
-        try:
-            if isinstance(job, Job) and isinstance(cached, CachedPlan):
-                call_cache.remember(key, cached, job, given)
-            result = run_job(job, cached, progress, None)
-        except BaseException:
-            job.close()
-            raise
-        plan_cache.end_call(job, cached)
-        return result
+        with showing(progress) as show:
+            if client is not None:
+                return run_on(client, self.sized(dims or {}), settings, given, allow_external, show)
+            with external_files_allowed(allow_external):
+                job, cached = self.planned(settings, given, dims or {})
+            try:
+                if isinstance(job, Job) and isinstance(cached, CachedPlan):
+                    call_cache.remember(key, cached, job, given)
+                result = run_job(job, cached, show, None)
+            except BaseException:
+                job.close()
+                raise
+            plan_cache.end_call(job, cached)
+            return result
 
     def plan(
         self,
@@ -329,17 +345,19 @@ class Plan:
         """Predicted seconds, arena peak and bytes moved, and the I/O lower bound in bytes."""
         return self._job.prediction
 
-    def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> Result:
-        """Run the plan.
+    def run(
+        self, progress: Callable[[Progress], None] | bool | None = None, stop: threading.Event | None = None
+    ) -> Result:
+        """Run the plan. ``progress``: as of a call of the program; ``stop`` ends the run once it is set.
 
         Raises:
             BindError: an input has sizes but no data. RunError: the run failed, without incomplete outputs, or the plan
             is closed.
         """
-        with self._running:
+        with self._running, showing(progress) as show:
             if not self._closing.alive:
                 raise RunError("the plan is closed. help: make another with program.plan(...)")
-            return run_job(self._job, self._cached, progress, stop)
+            return run_job(self._job, self._cached, show, stop)
 
     def close(self) -> None:
         """Close the inputs' files after the runs in progress; the plan cannot run again. Idempotent."""

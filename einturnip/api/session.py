@@ -34,6 +34,7 @@ from einturnip.core.process_resources import callers_nbytes
 from einturnip.eingraph.build.stage_types import StagedProgram
 from einturnip.eingraph.types import InputNode, Node
 from einturnip.lang.program import InputDef, TypedProgram
+from einturnip.report.progress import showing
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.types import Array, Source, whole
 
@@ -83,7 +84,7 @@ class Session:
     def step(
         self,
         *,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] | bool | None = None,
         stop: threading.Event | None = None,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
@@ -91,7 +92,7 @@ class Session:
         """Run one step: compute the outputs from the states, then change the states.
 
         Inputs given here apply to this step only; the others are those of the session. An output that is a state is not
-        copied: see ``state``.
+        copied: see ``state``. ``progress``: as of a call of the program.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the step failed, or a
@@ -104,11 +105,11 @@ class Session:
 
         # The run begins before the lock is taken: a thread that waits for all runs is never waited for by one of them.
         def step() -> Result:
-            with run_in_progress(), self._lock.exclusive:
+            with run_in_progress(), self._lock.exclusive, showing(progress) as show:
                 self._check()
                 step_sources = self._opened(given, ())
                 try:
-                    return self._step({**self._given_sources, **step_sources}, progress, stop)
+                    return self._step({**self._given_sources, **step_sources}, show, stop)
                 finally:
                     close_all(step_sources.values())
 

@@ -23,6 +23,7 @@ from einturnip.runtime.scheduler.report import (
     RunReport,
     WhileReport,
     joined_report,
+    log_run,
 )
 from einturnip.storage.slice import slice_source
 from einturnip.storage.types import Array, Sink, Source
@@ -82,7 +83,9 @@ class StagedJob(PlannedStages):
         targets = self.targets if targets is None else targets
         sinks = open_sinks_of(self.outputs, targets, self.sources.values(), self._options)
         try:
-            return self.run_into(sinks, progress, stop), sinks
+            report = self.run_into(sinks, progress, stop)
+            log_run(report)
+            return report, sinks
         except BaseException:
             for sink in sinks.values():
                 sink.abort()

@@ -98,35 +98,35 @@ _NO_VERB: type[click.ClickException] | tuple[()] = getattr(click.exceptions, "No
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; errors go to standard error."""
-    debug = "--debug" in arguments
+    debug, as_json = "--debug" in arguments, "--json-log" in arguments
     try:
         # Click returns the code of an Exit, otherwise the verb's result, None.
         return cli.main(arguments, prog_name="einturnip", standalone_mode=False) or 0
     except _NO_VERB as error:
-        return _fail(error.format_message(), 2, debug)
+        return _fail(error.format_message(), 2, debug, as_json)
     except click.ClickException as error:
         if _is_other_rank(arguments):
             return 2
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
-        return _fail(f"{usage}error: {error.format_message()}", 2, debug)
+        return _fail(f"{usage}error: {error.format_message()}", 2, debug, as_json)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted", exit_code(), debug)
+        return _fail("interrupted", exit_code(), debug, as_json)
     except (BrokenPipeError, SystemExit):
         # The reader of the output closed the pipe (which click turns into SystemExit).
         return 0
     except Interrupted as error:
-        return _fail(_message(error), exit_code(), debug)
+        return _fail(_message(error), exit_code(), debug, as_json)
     except EinturnipError as error:
-        return _fail(_message(error), error.exit_code, debug)
+        return _fail(_message(error), error.exit_code, debug, as_json)
     except InternalError as error:
-        return _fail(str(error), 1, debug)
+        return _fail(str(error), 1, debug, as_json)
     except MemoryError:
-        return _fail("error: the system refused memory. help: lower --memory", 1, debug)
+        return _fail("error: the system refused memory. help: lower --memory", 1, debug, as_json)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"error: {where}{error.strerror or error}", 1, debug)
+        return _fail(f"error: {where}{error.strerror or error}", 1, debug, as_json)
     except Exception as error:
-        return _fail(f"internal error: {type(error).__name__}: {error}\n{BUG_REPORT}", 1, debug)
+        return _fail(f"internal error: {type(error).__name__}: {error}\n{BUG_REPORT}", 1, debug, as_json)
 
 
 def _is_other_rank(arguments: list[str]) -> bool:
@@ -145,12 +145,17 @@ def _message(error: EinturnipError) -> str:
     return text if text.startswith(("error", "interrupted")) else f"error: {text}"
 
 
-def _fail(message: str, code: int, debug: bool) -> int:
+def _fail(message: str, code: int, debug: bool, as_json: bool = False) -> int:
     if debug:
         import traceback
 
         traceback.print_exc()
-    click.echo(message, err=True)
+    if as_json:
+        from einturnip.cli.json_log import log_failure
+
+        log_failure(message, code)
+    else:
+        click.echo(message, err=True)
     return code
 
 

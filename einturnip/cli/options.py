@@ -239,6 +239,7 @@ schedule = _all(
         help="Repeat the schedule of a recorded run exactly.",
     ),
 )
+json_log = click.option("--json-log", is_flag=True, help="Log events of the run as lines of JSON on standard error.")
 trace = click.option(
     "--trace",
     type=click.Path(path_type=Path),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +15,9 @@ import click
 from einturnip.cli import options, recording
 from einturnip.cli.process import on_signals, outlive_reader
 from einturnip.core.errors import BindError
+from einturnip.core.events import log
 from einturnip.lang.source_text import program_name
-from einturnip.report.progress import shown
+from einturnip.report.progress import Show, shown
 from einturnip.report.summary import output_lines
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     metavar="FILE.json",
     help="Write a report of the run to FILE.json.",
 )
+@options.json_log
 @options.steps
 @click.option("--analyze", is_flag=True, help="Print predicted and actual time for every statement.")
 @options.quiet
@@ -62,6 +65,7 @@ def command(
     outputs: dict[str, str],
     seed: int | None,
     report_file: Path | None,
+    json_log: bool,
     analyze: bool,
     trace: Path | None,
     record: Path | None,
@@ -97,7 +101,8 @@ def command(
     if len(programs) > 1:
         from einturnip.cli.multi_program import ProgramOutcome, run_together
 
-        for name, given in (("--record", record), ("--replay", replay), ("--analyze", analyze), ("--steps", steps)):
+        alone = (("--record", record), ("--replay", replay), ("--analyze", analyze), ("--steps", steps))
+        for name, given in (*alone, ("--json-log", json_log)):
             if given:
                 raise click.UsageError(f"{name} needs a single program")
         return run_together(
@@ -108,7 +113,7 @@ def command(
         from einturnip.cli.steps import StepOptions, run_steps
 
         files = (("--trace", trace), ("--report", report_file), ("--record", record), ("--replay", replay))
-        for name, given in (*files, ("--analyze", analyze)):
+        for name, given in (*files, ("--analyze", analyze), ("--json-log", json_log)):
             if given:
                 raise click.UsageError(f"{name} cannot be combined with --steps")
         step_options = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
@@ -117,7 +122,7 @@ def command(
     limit = MemoryLimit()
     budget = budget if replay is None else recording.replayed(budget, replay)
     arguments = ProgramArguments(program, inputs, dims, outputs, budget)
-    with on_signals() as stop, shown(quiet) as show, cluster_of(at, insecure) as cluster:
+    with on_signals() as stop, _shown(quiet, json_log) as show, cluster_of(at, insecure) as cluster:
         began = time.monotonic()
         unrolls = record is not None or replay is not None
         job = planned(arguments, _source_of_missing(seed), lenient=False, cluster=cluster, stages=not unrolls)
@@ -134,8 +139,9 @@ def command(
         stop.running = False
     report = report if at is not None else limit.checked(report)
     _write_reports(job, report, program_name(program), report_files, planning)
-    for line in [*warning_lines(report), *(_idle_devices(job) if at is None else ())]:
-        click.echo(line, err=True)
+    with _shown(quiet, json_log):
+        for line in [*warning_lines(report), *(_idle_devices(job) if at is None else ())]:
+            log("warning", line, level="WARNING") if json_log else click.echo(line, err=True)
     if not quiet:
         for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:
             click.echo(line)
@@ -146,6 +152,15 @@ def command(
         click.echo(f"on {job.device}")
         show_lines([(), *analysed(job.analysis(report), columns())])
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
+
+
+def _shown(quiet: bool, json_log: bool) -> AbstractContextManager[Show | None]:
+    """Context that logs or shows the run, with the function that receives its progress."""
+    if not json_log:
+        return shown(quiet)
+    from einturnip.cli.json_log import json_lines
+
+    return json_lines(sys.stderr)
 
 
 def _idle_devices(job: Job | StagedJob) -> Iterator[str]:

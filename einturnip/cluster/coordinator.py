@@ -17,6 +17,7 @@ from einturnip.cluster.tensors import planned_inputs
 from einturnip.cluster.transport import Cluster
 from einturnip.cluster.workers import Worker
 from einturnip.core.errors import DeviceError, EinturnipError, Interrupted, RunError, WorkerLost
+from einturnip.core.events import log
 from einturnip.core.units import smallest_and_extra
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.planner import run_lower_bound
@@ -111,6 +112,7 @@ class OnWorkers:
                 if len(lost) == options.retries:
                     raise WorkerLost(error.reason, len(lost) + 1) from error
                 lost.append(error.reason)
+                log("retry", f"retry {len(lost)}: {error.reason}", level="WARNING")
                 for name, regions in run.finished().items() if run is not None else ():
                     finished.setdefault(name, []).extend(regions)
             self.plan = self._planned_anew(sources, options, finished, lost[-1], stop)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
+from einturnip.core.events import log
+
 
 class Listener(Protocol):
     """Receives the phases of a program."""
@@ -39,6 +41,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def enter(phase: str) -> None:
     """Report that a phase begins."""
+    log("phase", phase, level="DEBUG")
     if (listener := _listener.get()) is not None:
         listener.enter(phase)
 

@@ -77,7 +77,7 @@ def parse_sizes(text: str | int | Sequence[str | int]) -> tuple[int, ...]:
     Raises:
         BindError: there is no size, or one is wrong.
     """
-    sizes = text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text
+    sizes = text.split(",") if isinstance(text, str) else text if isinstance(text, Sequence) else [text]
     return tuple(parse_size(size) for size in sizes) or (parse_size(""),)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
+from einturnip.core.errors import BindError
 from einturnip.core.phases import listening
 from einturnip.core.units import counted, format_seconds, format_size
 
@@ -34,6 +35,24 @@ def shown(quiet: bool, notebook: bool = False) -> Iterator[Show | None]:
             yield status.run
     else:
         yield _lines()
+
+
+@contextmanager
+def showing(progress: Show | bool | None) -> Iterator[Show | None]:
+    """Context with the function that receives progress: the caller's, or for True one that shows it.
+
+    Raises:
+        BindError: it is neither.
+    """
+    if progress is True:
+        with shown(False, notebook="ipykernel" in sys.modules) as show:
+            yield show
+    elif progress is None or progress is False or callable(progress):
+        yield progress or None
+    else:
+        raise BindError(
+            f"progress={progress!r} is neither True nor a function. help: progress=True shows a status line"
+        )
 
 
 class StatusLine:

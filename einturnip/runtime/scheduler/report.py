@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.events import log
+from einturnip.core.units import format_seconds, format_size
+
 Amount = TypeVar("Amount", int, float)
 
 
@@ -221,3 +224,21 @@ def _total(amounts: Sequence[tuple[Mapping[str, Amount], int]]) -> dict[str, Amo
             more = times * amount
             found[name] = found[name] + more if name in found else more
     return found
+
+
+def log_plan(prediction: Prediction) -> None:
+    """Log that a plan was made: the event ``planned``, with the prediction."""
+    log("planned", f"planned: {format_seconds(prediction.seconds)} predicted", prediction.to_json())
+
+
+def log_run(report: RunReport) -> None:
+    """Log the event ``ran``, with the run's time, bytes moved and peak of memory."""
+    fields = {
+        "seconds": report.wall_seconds,
+        "flops": report.flops,
+        "link_bytes": report.link_bytes,
+        "peak_bytes": report.peak_resident_nbytes,
+        "memory_bytes": report.memory_nbytes,
+    }
+    peak = format_size(report.peak_resident_nbytes)
+    log("ran", f"ran {format_seconds(report.wall_seconds)}, peak memory {peak}", fields)
