@@ -25,8 +25,16 @@ def compiled():
     assert all(code_cache.find(code) is not None for code in CODES)
 
 
-@given(st.sampled_from(CODES), st.integers(0, 40), st.integers(1, 140), st.integers(1, 9), st.booleans(), st.booleans())
-def test_rows_are_folded_as_numpy_folds_them(code, n_rows, n_columns, n_places, apart, some):
+@given(
+    st.sampled_from(CODES),
+    st.integers(0, 40),
+    st.integers(1, 140),
+    st.integers(1, 9),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([np.int32, np.int64]),
+)
+def test_rows_are_folded_as_numpy_folds_them(code, n_rows, n_columns, n_places, apart, some, kind):
     rng = np.random.default_rng(n_rows)
     values = (rng.standard_normal((n_rows, n_columns)) * 9).astype(code.dtype.numpy)
     if code.dtype.is_float:
@@ -35,7 +43,7 @@ def test_rows_are_folded_as_numpy_folds_them(code, n_rows, n_columns, n_places, 
     columns = np.arange(n_columns) * step + 1
     if apart:
         rng.shuffle(columns)
-    rows = rng.integers(0, n_places, n_rows) * (n_columns * step + 1)
+    rows = (rng.integers(0, n_places, n_rows) * (n_columns * step + 1)).astype(kind)
     state = rng.integers(0, 5, n_places * (n_columns * step + 1)).astype(code.dtype.numpy)
     mask = rng.random(n_rows) < 0.5 if some else None
     expected = state.copy()
@@ -56,8 +64,9 @@ def test_places_outside_the_state_are_left_out():
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
 @pytest.mark.parametrize("arena", [None, "32KiB"])
-def test_programs_fold_the_same_groups(op, dtype, arena):
-    program = et.compile(f"input X : {dtype}[n,d], k : i64[n]\nS[k[n]: 450, d] = {op}[n] X[n,d]\noutput S\n")
+@pytest.mark.parametrize("key", ["i32", "i64"])
+def test_programs_fold_the_same_groups(op, dtype, arena, key):
+    program = et.compile(f"input X : {dtype}[n,d], k : {key}[n]\nS[k[n]: 450, d] = {op}[n] X[n,d]\noutput S\n")
     numpy = {"f32": np.float32, "f64": np.float64, "i64": np.int64}[dtype]
     rng = np.random.default_rng(5)
     X, k = rng.integers(1, 3, (1200, 18)).astype(numpy), rng.integers(0, 450, 1200)
@@ -66,7 +75,7 @@ def test_programs_fold_the_same_groups(op, dtype, arena):
     UFUNCS[MONOIDS[op].combine].at(expected, k, X)
     if op == "mean":
         expected = expected / np.bincount(k)[:, None]
-    found = program(X=X, k=k, arena=arena)["S"]
+    found = program(X=X, k=k.astype(f"i{int(key[1:]) // 8}"), arena=arena)["S"]
     assert np.allclose(found, expected, rtol=1e-6)
 
 

@@ -26,12 +26,16 @@ def taken(table, step, last, numbers, nbytes, out, to):
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 150), st.lists(st.integers(-3, 12), min_size=1, max_size=20), st.integers(0, 70)
+    st.integers(1, 9),
+    st.integers(1, 150),
+    st.lists(st.integers(-3, 12), min_size=1, max_size=20),
+    st.integers(0, 70),
+    st.sampled_from([np.int32, np.int64]),
 )
-def test_rows_of_any_length_go_anywhere(n, nbytes, numbers, gap):
+def test_rows_of_any_length_go_anywhere(n, nbytes, numbers, gap, kind):
     table = np.random.default_rng(n).integers(0, 256, (n, nbytes)).astype(np.uint8)
     out = np.full(len(numbers) * (nbytes + gap) + 1, 77, np.uint8)
-    taken(table, nbytes, n - 1, np.array(numbers), nbytes, out, nbytes + gap)
+    taken(table, nbytes, n - 1, np.array(numbers, kind), nbytes, out, nbytes + gap)
     rows = np.lib.stride_tricks.as_strided(out, (len(numbers), nbytes + gap), (nbytes + gap, 1))
     assert (rows[:, :nbytes] == table[np.clip(numbers, 0, n - 1)]).all()
     assert (rows[:-1, nbytes:] == 77).all() and out[-1] == 77, "it wrote beside its rows"
@@ -64,9 +68,11 @@ def test_programs_take_the_same_rows(dtype):
     assert (rows(X=flat[:, 3:20], k=some)["Z"] == flat[some, 3:20]).all()
 
 
-def test_a_number_that_is_no_row_is_an_error():
-    rows = et.compile("input X : f32[v,d], k : i64[s]\nZ[s,d] = X[k[s],d]\noutput Z\n")
-    X, k = np.ones((40, 512), np.float32), np.full(5000, 39)
-    k[77] = 40
-    with pytest.raises(et.RunError, match="line 2.*40"):
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("wrong", [40, -1])
+def test_a_number_that_is_no_row_is_an_error(dtype, wrong):
+    rows = et.compile(f"input X : f32[v,d], k : {dtype}[s]\nZ[s,d] = X[k[s],d]\noutput Z\n")
+    X, k = np.ones((40, 512), np.float32), np.full(5000, 39, f"i{int(dtype[1:]) // 8}")
+    k[77] = wrong
+    with pytest.raises(et.RunError, match=f"line 2.*{wrong}"):
         rows(X=X, k=k)

@@ -96,7 +96,8 @@ def _zeros(unit: int) -> int:
     return (unit & -unit).bit_length() - 1
 
 
-OF_BLOCK = ("state", "rows", "columns", "values", "counts", "n_rows", "n_columns", "limit", "row_step", "column_step")
+OF_ROWS = ("state", "rows", "columns", "values", "counts", "n_rows", "n_columns", "limit", "row_step", "column_step")
+OF_BLOCK = (*OF_ROWS, "narrow")
 OF_TABLE = ("tallies", "owners", "sums", "entries", "entry_nbytes", "mixer", "shift", "unit", "groups", "action")
 WORDS = (*OF_BLOCK, *OF_TABLE)
 NO_TABLE = (0,) * len(OF_TABLE)
@@ -118,6 +119,11 @@ class TableFunction(Routine):
         self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
         self.places = {text: self.as_pointer(self.of[text]) for text in (*OF_BLOCK[:5], *OF_TABLE[:3])}
         self.dense = self.whether("eq", self.of["columns"], 0)
+        self.narrow = self.whether("ne", self.of["narrow"], 0)
+
+    def _place(self, r: IrValue) -> IrValue:
+        """Return the place of a row."""
+        return self.position(self.places["rows"], r, self.narrow)
 
     def _of_state(self, place: IrValue) -> IrValue:
         return self.at(self.places["state"], self.times(place, self.item))
@@ -274,7 +280,7 @@ class GroupSample(TableFunction):
         # A varying one of them, so that no periodic pattern of the data is missed.
         turn = self.integer("lshr", self.integer("mul", self["begin"], _MIXER), 64 - (EVERY.bit_length() - 1))
         r = self.minimum(self.plus(self["begin"], turn), last)
-        place = self.word(self.places["rows"], r)
+        place = self._place(r)
         inside = self.whether("ult", place, self.of["limit"])
         self.when(inside, lambda: self._counted(r, lambda: self._tally(place)))
 

@@ -48,6 +48,14 @@ class Routine(IrBuilder):
         """Load an i64 of an array."""
         return self.load(self.at(base, self.times(index, 8)), "i64")
 
+    def position(self, base: IrValue, index: IrValue, narrow: IrValue) -> IrValue:
+        """Load a number of an array of i64, or of i32 if ``narrow``."""
+
+        def short() -> list[IrValue]:
+            return [self.cast("sext", self.load(self.at(base, self.times(index, 4)), "i32"), "i64")]
+
+        return self.choose(narrow, short, lambda: [self.word(base, index)])[0]
+
     def words(self, base: IrValue, index: IrValue | int) -> IrValue:
         """Return the array of i64 from an index on."""
         return self.at(base, self.times(index, 8))

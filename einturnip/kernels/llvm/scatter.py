@@ -53,13 +53,13 @@ def arguments(
     fold, None for all. ``table``: see PartialSumTable.words.
 
     Shapes:
-        state: a contiguous vector; rows, columns: i64, contiguous vectors; selected: bool, as the rows.
+        state: a contiguous vector; rows: i32 or i64, columns: i64, contiguous vectors; selected: bool, as the rows.
     """
     state_at = address_of(state) + (int(columns[0]) * state.itemsize if dense else 0)
     mask_at = 0 if selected is None else address_of(selected)
     found = [state_at, address_of(rows), 0 if dense else address_of(columns), address_of(values), mask_at]
     limit = max(0, state.size - int(columns.max()))
-    return array("q", [*found, len(rows), len(columns), limit, *values.strides, *table])
+    return array("q", [*found, len(rows), len(columns), limit, *values.strides, rows.itemsize == 4, *table])
 
 
 def scatter_function(code: ScatterCode, name: str) -> str:
@@ -106,9 +106,9 @@ class _Scatter(TableFunction):
 
         def rows(body: Callable[[IrValue, IrValue], None]) -> None:
             def one(r: IrValue) -> None:
-                ahead = self.word(self.places["rows"], self.minimum(self.plus(r, _AHEAD), last))
+                ahead = self._place(self.minimum(self.plus(r, _AHEAD), last))
                 self.prefetch(self._of_state(ahead))
-                place = self.word(self.places["rows"], r)
+                place = self._place(r)
                 inside = self.whether("ult", place, self.of["limit"])
                 self.when(inside, lambda: self._counted(r, lambda: body(r, place)))
 
@@ -157,4 +157,4 @@ class _Scatter(TableFunction):
 
 def fits(places: Array) -> bool:
     """Return whether places have the layout that the code reads."""
-    return places.dtype == np.int64 and places.flags.c_contiguous and places.flags.aligned
+    return places.dtype in (np.int32, np.int64) and places.flags.c_contiguous and places.flags.aligned

@@ -29,7 +29,7 @@ class RowTakeCode:
     """
 
 
-WORDS = ("table", "numbers", "count", "last", "step", "row_nbytes", "out", "out_step", "streams")
+WORDS = ("table", "numbers", "count", "last", "step", "row_nbytes", "out", "out_step", "narrow", "streams")
 
 
 def take_rows_ir(name: str) -> str:
@@ -43,12 +43,13 @@ def arguments(table: Array, step: int, last: int, numbers: Array, row_nbytes: in
     ``step``: bytes from one row to the next in the table; ``last``: the last row's number.
 
     Shapes:
-        numbers: i64, a contiguous vector.
+        numbers: i32 or i64, a contiguous vector.
     """
     at, place = table.__array_interface__["data"][0], out.__array_interface__["data"][0]
     streams = row_nbytes * numbers.size >= STREAMED_NBYTES and not (place | to | row_nbytes) % LINE
+    narrow = numbers.itemsize == 4
     numbered = numbers.__array_interface__["data"][0]
-    return array("q", [at, numbered, numbers.size, last, step, row_nbytes, place, to, streams])
+    return array("q", [at, numbered, numbers.size, last, step, row_nbytes, place, to, narrow, streams])
 
 
 class _Take(Routine):
@@ -56,6 +57,7 @@ class _Take(Routine):
         super().__init__(name, "words", "", linkage="")
         self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
         self.places = {text: self.as_pointer(self.of[text]) for text in ("table", "numbers", "out")}
+        self.narrow = self.whether("ne", self.of["narrow"], 0)
         self._of_words(list(_WORDS.items()))
         self.run_intrinsic("x86.sse.sfence")
 
@@ -79,7 +81,7 @@ class _Take(Routine):
 
     def _row(self, i: IrValue) -> IrValue:
         """Return the address of a row of the table."""
-        found = self.intrinsic("smax", self.word(self.places["numbers"], i), ZERO)
+        found = self.intrinsic("smax", self.position(self.places["numbers"], i, self.narrow), ZERO)
         return self.at(self.places["table"], self.times(self.minimum(found, self.of["last"]), self.of["step"]))
 
     def _rows(self, streams: bool) -> None:
@@ -120,4 +122,4 @@ class _Take(Routine):
 
 def fits(numbers: Array) -> bool:
     """Return whether row numbers have the layout that the code reads."""
-    return numbers.dtype == np.int64 and numbers.flags.c_contiguous and numbers.flags.aligned
+    return numbers.dtype in (np.int32, np.int64) and numbers.flags.c_contiguous and numbers.flags.aligned

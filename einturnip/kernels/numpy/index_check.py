@@ -32,8 +32,10 @@ class IndexCheck:
         Raises:
             OutOfRange: with the first wrong value and its point.
         """
-        # As unsigned, a negative number is greater than every size, so one pass finds both kinds of error.
-        if not value.size or int(np.maximum.reduce(value.view(np.uint64), axis=None)) < self.size:
+        # As unsigned, a negative number is greater than every size that its type has, so one pass finds both kinds of
+        # error.
+        limit = min(self.size, 1 << (8 * value.itemsize - 1))
+        if not value.size or int(np.maximum.reduce(value.view(f"u{value.itemsize}"), axis=None)) < limit:
             return
         wrong = np.logical_or(value < 0, value >= self.size)
         place = np.unravel_index(int(np.argmax(wrong)), value.shape)

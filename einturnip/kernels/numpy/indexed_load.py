@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -128,6 +128,9 @@ class RowLoad(IndexedLoad):
             return
         if rows.dense:
             source, target = rows.runs()
+            if rows.at.dtype != np.int64:  # else NumPy would allocate the conversion
+                np.copyto(at, rows.at.reshape(at.shape))
+                rows = replace(rows, at=at.reshape(-1))
             np.take(source, rows.at, out=target, mode="clip")
         else:
             rows.copy(range(rows.at.size))
@@ -154,10 +157,10 @@ def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int
     index, first, step = indices[0], corner[0], steps[0]
     if len(indices) == 1 and (first, step) == (0, 1) and index.size == at.size and index.flags.c_contiguous:
         return index
-    np.subtract(index, first, out=at)
+    np.subtract(index, first, out=at, dtype=np.int64)
     np.multiply(at, step, out=at)
     for index, first, step in zip(indices[1:], corner[1:], steps[1:], strict=False):
-        np.subtract(index, first, out=scratch)
+        np.subtract(index, first, out=scratch, dtype=np.int64)
         np.multiply(scratch, step, out=scratch)
         np.add(at, scratch, out=at)
     return at
@@ -210,7 +213,7 @@ class RowCursor:
         for begin in range(0, len(rows), batch):
             some = np.asarray(rows[begin : begin + batch])
             place: Any = np.unravel_index(some, lead) if lead else ()
-            at = self.at[some]
+            at = self.at[some].astype(np.int64, copy=False)
             np.clip(at, 0, max_position, out=at)
             if batch == 1 or not lead:  # one row is copied from a view, without a temporary array
                 one: Any = tuple(int(p[0]) for p in place)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from einturnip.ir.dtypes import BOOL, I64
+from einturnip.ir.dtypes import BOOL, I32, I64
 from einturnip.ir.einsum import Access, Einsum, Index, labels_read
-from einturnip.ir.scalar import Scalar, ScalarConst
+from einturnip.ir.scalar import Scalar, ScalarCast, ScalarConst
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.blocked_space import BlockedSpace, choose_order, cut, must_gather
 from einturnip.kernels.expr.graph import PrimitiveGraph, number
@@ -44,14 +44,19 @@ class JoinBuilder:
 
     def label(self, position: int) -> int:
         """Return the node of a label's index in the whole tensor."""
-        return self.key(position) if position in self.keys else self.graph.iota(position)
+        return self.graph.convert(self.position(position), I64)
+
+    def position(self, label: int) -> int:
+        """Return the node of a label's index as i64, or of a key's value as it is stored (see ``key``)."""
+        return self.key(label) if label in self.keys else self.graph.iota(label)
 
     def key(self, label: int) -> int:
-        """Return the node of a key's value, which is checked to be an index of its label."""
+        """Return the node of a key's value, i32 or i64, which is checked to be an index of its label."""
         if label not in self._keys:
             self.assembler.sized = True
             key = next(k for k in self.einsum.keys if k.label == label)
-            value = self.graph.convert(self.value(key.value), I64)
+            value = self.value(_unwidened(key.value))
+            value = value if self.graph[value].dtype == I32 else self.graph.convert(value, I64)
             labels, size = tuple(sorted(self.einsum.labels_of(key.value))), self.einsum.bounds[label]
             check = IndexCheck(self.einsum.labels, label, size, self.assembler.space.order, labels)
             self._keys[label] = self.graph.special("check", check, value)
@@ -64,7 +69,7 @@ class JoinBuilder:
             if self.extents[label] == self.einsum.bounds[label]:
                 continue
             start = graph.input(self.assembler.scalar("start", label), I64, ())
-            local = graph.apply("subtract", self.key(label), start)
+            local = graph.apply("subtract", self.label(label), start)
             within = graph.apply("less", local, graph.number(self.extents[label], I64), dtype=BOOL)
             above = graph.apply("greater_equal", local, graph.number(0, I64), dtype=BOOL)
             inside = graph.apply("logical_and", within, above)
@@ -124,7 +129,7 @@ class JoinBuilder:
         """Return the node of an axis' index in the whole operand."""
         graph = self.graph
         if isinstance(axis, int):
-            return self.label(axis)
+            return self.position(axis)
         node: int | None = None
         for label, coefficient in terms(axis):
             term = self.label(label)
@@ -142,6 +147,11 @@ class JoinBuilder:
             node = graph.apply("maximum", node, graph.number(0, I64))
             node = graph.apply("minimum", node, graph.number(size - 1, I64))
         return node
+
+
+def _unwidened(expr: Scalar) -> Scalar:
+    """Return the i32 value of a key, which machine code reads, instead of its conversion to i64."""
+    return expr.argument if isinstance(expr, ScalarCast) and (expr.argument.dtype, expr.dtype) == (I32, I64) else expr
 
 
 def broadcast(assembler: Assembler, value: int, labels: frozenset[int]) -> int:

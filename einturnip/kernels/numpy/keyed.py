@@ -165,7 +165,7 @@ def _assemble_scatter(einsum: Einsum, assembler: Assembler, extents: tuple[int, 
     hit = join.hit()
     row_labels = (*sorted(keys & set(range(einsum.n_out))), *(p for p in range(einsum.n_out) if p in rows))
     column_labels = tuple(p for p in range(einsum.n_out) if p not in rows and p not in keys)
-    nodes = [value, *(join.label(p) for p in (*row_labels, *column_labels)), *(() if hit is None else (hit,))]
+    nodes = [value, *(join.position(p) for p in (*row_labels, *column_labels)), *(() if hit is None else (hit,))]
     nodes += [_flat_index(join)] if indexed else []
     made = assembler.emit(graph, [*nodes, *(join.key(k.label) for k in einsum.keys)])[: len(nodes)]
     labels = frozenset(range(len(einsum.labels))) - keys

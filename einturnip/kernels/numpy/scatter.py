@@ -47,6 +47,14 @@ class RowBlock(NamedTuple):
     selected: Array | None
     weight: int
 
+    def widened(self, of: Scratch) -> RowBlock:
+        """Return the block with rows as i64, in scratch, so that NumPy computes places without overflow."""
+        if self.rows.dtype == np.int64:
+            return self
+        rows = of["rows"].reshape(-1)
+        np.copyto(rows, self.rows)
+        return self._replace(rows=rows)
+
 
 @dataclass(frozen=True)
 class Scatter:
@@ -92,11 +100,11 @@ class Scatter:
     def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: TileView) -> None:
         """Fold the selected rows."""
         if not self.codes:
-            self._at_once(block, of)
+            self._at_once(block.widened(of), of)
             return
         block = block._replace(value=block.value.reshape(block.rows.size, block.columns.size))
         if not self.compiled(block):
-            self._in_pieces(block, of)
+            self._in_pieces(block.widened(of), of)
 
     def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
         """Fold by machine code without the interpreter lock, if it is loaded; return whether it did."""
@@ -182,7 +190,10 @@ def flat(array: Array) -> Array:
 
 
 def places(labels: Sequence[int], indices: Sequence[Array], out: TileView, at: Array, scratch: Array) -> Array:
-    """Return elements from the tile's first one, for indices over the whole tensor; ``at`` is scratch."""
+    """Return elements from the tile's first one, for indices over the whole tensor; ``at`` is scratch.
+
+    They are i64, or an index that equals them.
+    """
     if not labels:
         at.fill(0)
     if len(labels) == 1 and not out.origins[labels[0]] and out.array.strides[labels[0]] == out.array.itemsize:
@@ -191,7 +202,7 @@ def places(labels: Sequence[int], indices: Sequence[Array], out: TileView, at: A
             return index
     for number, (label, index) in enumerate(zip(labels, indices, strict=True)):
         own, step = scratch if number else at, out.array.strides[label] // out.array.itemsize
-        np.subtract(index, out.origins[label], out=own)
+        np.subtract(index, out.origins[label], out=own, dtype=np.int64)
         if step != 1:
             np.multiply(own, step, out=own)
         if number:

@@ -60,9 +60,11 @@ class ScatterSums(Scatter):
             words = table.words(step, groups, PROBE if how == PROBED else FOLD)
             chosen[0] = COMPILED if how == PROBED else how
             if how == WIDE:
+                rows = block.widened(of).rows
                 WideSums(states[0], numbers, weight, vectors, table, step).add(rows, columns, values, selected)
                 return
         if how == SORTED or not self.compiled(block, words):
+            rows = block.widened(of).rows
             Sums(states[0], numbers, weight, vectors).add(rows, columns, values, selected)
 
     def _count(self, block: RowBlock) -> None:
@@ -82,7 +84,7 @@ class ScatterSums(Scatter):
         strides = (value.strides[0], size)
         assert n == 1 or value.strides[1] == value.itemsize
         values = view(value, 0, (len(block.rows), 2 * n), strides, np.dtype(f"f{size}"))
-        np.multiply(block.rows, 2, out=rows)
+        np.multiply(block.rows, 2, out=rows, dtype=np.int64)
         return block._replace(
             states=[self.components(block.states[0])],
             rows=rows,
