@@ -10,6 +10,8 @@ TYPE_CHECKING = False  # that of typing, which takes milliseconds to import, in 
 if TYPE_CHECKING:
     from typing import Any
 
+    from einturnip.api.contract_expression import ContractExpression, contract_expression, tensordot
+    from einturnip.api.contraction_path import einsum_path
     from einturnip.api.einsum import contract, einsum
     from einturnip.api.program import File, Plan, Program, Result, compile, open
     from einturnip.core.errors import (
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "einturnip.api.contract_expression": ("ContractExpression", "contract_expression", "tensordot"),
+    "einturnip.api.contraction_path": ("einsum_path",),
     "einturnip.api.einsum": ("contract", "einsum"),
     "einturnip.api.program": ("File", "Plan", "Program", "Result", "compile", "open"),
     "einturnip.core.errors": (
@@ -48,6 +52,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "BindError",
     "CapacityError",
+    "ContractExpression",
     "DTypeError",
     "DeviceError",
     "EinturnipError",
@@ -63,8 +68,11 @@ __all__ = [
     "__version__",
     "compile",
     "contract",
+    "contract_expression",
     "einsum",
+    "einsum_path",
     "open",
+    "tensordot",
 ]
 
 

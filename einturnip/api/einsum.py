@@ -15,13 +15,13 @@ from einturnip.api import call_cache, plan_cache
 from einturnip.api.call_planning import Planned, plan_undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.cluster_call import run_on
+from einturnip.api.contraction_path import chosen_path
 from einturnip.api.einsum_arguments import (
     Casting,
     Order,
     computed_dtype,
     memory_order,
     require_casting,
-    require_optimize,
     require_target,
 )
 from einturnip.api.jobs import Job
@@ -58,7 +58,8 @@ def einsum(
     ``casting`` and ``order`` mean what they mean in NumPy: the computation uses ``dtype``, or the common type of
     operands and ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C
     order unless ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs,
-    always in the order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a
+    in the order that einturnip chooses, or that of ``optimize``: an optimizer of opt_einsum by name, or a path,
+    optimizer or tree of opt_einsum or cotengra. ``force=True`` runs a
     contraction although it takes longer than a week, or makes a tensor larger than memory and disk together.
     ``client``: a Dask client whose workers run the contraction, each within ``memory``; ``out="dask"`` then returns a
     ``dask.array`` whose blocks stay on the workers. ``link``: the rate and latency between two workers, such as
@@ -76,11 +77,10 @@ def einsum(
                [14., 50.]])
     """
     text = bool(operands) and isinstance(operands[0], str)
-    if optimize is not True and optimize is not False:
-        require_optimize(optimize, len(operands) - 1 if text else len(operands) // 2)
     if casting != "safe":
         require_casting(casting)
     plain = (order == "K" or order == "C") and casting == "safe" and out is spill is link is client is None
+    plain = plain and (optimize is True or optimize is False)
     key = None
     if plain and not retries and operands and type(operands[0]) is str:
         budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
@@ -108,7 +108,7 @@ def einsum(
             converted = True
         if not rows:  # the transposed result, in C order
             contraction = replace(contraction, output=contraction.output[::-1])
-        program = _compiled(program_text(contraction, dtypes, computed))
+        program = _compiled(program_text(contraction, dtypes, computed, chosen_path(optimize, contraction)))
         data = {f"operand{position}": value for position, value in enumerate(values)}
         is_scalar, names = not contraction.output, list(data)
         return program, replace(settings, out={}) if converted else settings, data

@@ -1,12 +1,10 @@
-"""Checks the keyword arguments of ``einsum``: casting, order, optimize, dtype and out."""
+"""Checks the keyword arguments of ``einsum``: casting, order, dtype and out."""
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Sequence
 from functools import reduce
-from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,10 +16,6 @@ Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Order: TypeAlias = Literal["K", "A", "C", "F"]
 
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
-_OPTIMIZERS = frozenset({
-    *("greedy", "optimal", "auto", "auto-hq", "dp", "dynamic-programming", "eager", "opportunistic"),
-    *("branch-all", "branch-2", "branch-1", "random-greedy", "random-greedy-128"),
-})  # fmt: skip
 
 
 def require_casting(casting: object) -> None:
@@ -45,47 +39,6 @@ def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
         bool(arrays) and all(a.flags.f_contiguous for a in arrays) and not all(a.flags.c_contiguous for a in arrays)
     )
     return "F" if requested == "F" or (requested == "A" and is_f_order) else "C"
-
-
-def require_optimize(optimize: object, n_operands: int) -> None:
-    """Refuse an ``optimize`` that neither NumPy nor opt_einsum has; einturnip chooses its own order.
-
-    Raises:
-        BindError: it is no known value, or a path for another number of operands.
-    """
-    if optimize is None or isinstance(optimize, bool | np.bool_) or callable(optimize):
-        return
-    if isinstance(optimize, str):
-        if optimize not in _OPTIMIZERS:
-            raise BindError(f"optimize={optimize!r} names no optimizer. help: one of {', '.join(sorted(_OPTIMIZERS))}")
-        return
-    if not isinstance(optimize, Sequence) or not len(optimize):
-        raise DTypeError(f"optimize={optimize!r} is neither a truth value, an optimizer's name nor a path")
-    if isinstance(optimize[0], str) and optimize[0] != "einsum_path":
-        require_optimize(optimize[0], n_operands)
-        if len(optimize) != 2 or not isinstance(optimize[1], Real):
-            raise BindError(f"optimize={optimize!r}: an optimizer's name goes with a number of elements")
-        return
-    _require_path(optimize[1:] if isinstance(optimize[0], str) else optimize, n_operands)
-
-
-def _require_path(path: Sequence[Any], n_operands: int) -> None:
-    """Refuse a path that does not contract the operands to one."""
-    remaining = n_operands
-    for step in path:
-        try:
-            positions = sorted({operator.index(k) for k in step})
-        except TypeError:
-            raise DTypeError(
-                f"optimize: {step!r} is no step of a path. help: tuples of positions, such as (0, 1)"
-            ) from None
-        if not positions or len(positions) != len(step) or positions[0] < 0 or positions[-1] >= remaining:
-            raise BindError(
-                f"optimize: step {tuple(step)} of the path takes operands of 0 .. {remaining - 1}, each once"
-            )
-        remaining -= len(positions) - 1
-    if remaining != 1:
-        raise BindError(f"optimize: after the path {remaining} of {n_operands} operands are left, where one should be")
 
 
 def require_target(out: object) -> None:

@@ -248,21 +248,52 @@ def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> 
 # -- as a program ------------------------------------------------------------------------------------------------------
 
 
-def program_text(contraction: BoundSubscripts, dtypes: Sequence[DType], result: DType) -> str:
-    """The contraction as a program: operands ``operand0`` ... and ``result``, accumulated in that dtype."""
+def program_text(
+    contraction: BoundSubscripts,
+    dtypes: Sequence[DType],
+    result: DType,
+    path: Sequence[tuple[int, ...]] | None = None,
+) -> str:
+    """The contraction as a program: operands ``operand0`` ... and ``result``, accumulated in that dtype.
+
+    ``path``: an equation for each of its steps, instead of one for all operands.
+    """
     names = _names(contraction.sizes)
     lines, factors = [], []
     for position, (term, dtype) in enumerate(zip(contraction.terms, dtypes, strict=True)):
         axes = ", ".join("1" if label is None else str(contraction.sizes[label]) for label in term)
         lines.append(f"input operand{position} : {dtype}" + (f"[{axes}]" if term else ""))
-        access = f"operand{position}" + _indices(term, names)
-        factors.append(_converted(access, dtype, result))
-    product = _balanced(factors, " and " if result == BOOL else " * ")
-    summed = ", ".join(names[label] for label in contraction.sizes if label not in contraction.output)
+        factors.append(
+            (frozenset(term) - {None}, _converted(f"operand{position}" + _indices(term, names), dtype, result))
+        )
+    for number, step in enumerate(path[:-1] if path else ()):
+        taken = [factors.pop(k) for k in sorted(step, reverse=True)][::-1]
+        needed = frozenset(contraction.output).union(*(labels for labels, _ in factors))
+        present = frozenset[Any]().union(*(labels for labels, _ in taken))
+        kept = [label for label in contraction.sizes if label in present & needed]
+        left = f"step{number}" + _indices(kept, names)
+        lines.append(_equation(left, taken, kept, contraction, names, result))
+        factors.append((frozenset(kept), left))
+    left = f"result{_indices(contraction.output, names)}"
+    lines += [_equation(left, factors, contraction.output, contraction, names, result), "output result"]
+    return "\n".join(lines) + "\n"
+
+
+def _equation(
+    left: str,
+    factors: Sequence[tuple[frozenset[Any], str]],
+    kept: Sequence[Label],
+    contraction: BoundSubscripts,
+    names: Mapping[Label, str],
+    result: DType,
+) -> str:
+    """The equation that sums a product over all labels but those of its left side."""
+    product = _balanced([factor for _, factor in factors], " and " if result == BOOL else " * ")
+    present = frozenset[Any]().union(*(labels for labels, _ in factors))
+    summed = ", ".join(names[label] for label in contraction.sizes if label in present and label not in kept)
     if summed:
         product = f"any[{summed}] ({product})" if result == BOOL else f"sum[{summed} : {result}] {product}"
-    lines += [f"result{_indices(contraction.output, names)} = {product}", "output result"]
-    return "\n".join(lines) + "\n"
+    return f"{left} = {product}"
 
 
 def _converted(access: str, dtype: DType, result: DType) -> str:
