@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,33 @@ def test_a_killed_worker_that_had_chunks_of_the_input(own: Any, tmp_path: Path, 
     assert error is None, error
     assert len(found.report.retries) == 1
     np.testing.assert_array_equal(np.asarray(found["E"]), result())
+
+
+def from_workers() -> Any:
+    """Return an array whose chunks the workers compute, each by itself."""
+
+    def drawn(block: Any, block_info: Any = None) -> Any:
+        whole = np.random.default_rng(0).integers(-1, 2, (N, N)).astype(float)
+        return whole[tuple(slice(*at) for at in block_info[None]["array-location"])]
+
+    return da.zeros((N, N), chunks=160).map_blocks(drawn, dtype=float, meta=np.empty((0, 0)))
+
+
+def from_dask() -> Any:
+    """Return an array that Dask computes as a whole first, since its chunks have tasks in common."""
+    x = from_workers()
+    return x + (x.sum() - x.sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lazy", [from_workers, from_dask, lambda: da.from_array(matrix(), chunks=160)])
+@pytest.mark.parametrize("at", [at for at in instants("lazy arrays", 6) if at.values[0] <= LATE])
+def test_a_killed_worker_and_a_lazy_input(own: Any, tmp_path: Path, at: float, lazy: Callable[[], Any]) -> None:
+    worker, pid = victim(own, at)
+    error, found = run_with(own, partial(os.kill, pid, signal.SIGKILL), at, tmp_path, lazy(), retries=1)
+    assert error is None, error
+    assert [reason.startswith(f"worker {worker} on ") for reason in found.report.retries] == [True]
+    require_right(found)
 
 
 @pytest.mark.slow
