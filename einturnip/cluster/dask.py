@@ -40,7 +40,7 @@ class DaskCluster:
     """The workers of a client's cluster; implements ``Cluster``."""
 
     plans_within_memory = False
-    link: MachineLink | None = MachineLink(DASK_BANDWIDTH, DASK_LATENCY)
+    link = MachineLink(DASK_BANDWIDTH, DASK_LATENCY)
 
     def __init__(self, client: Any) -> None:
         self.client = client

@@ -24,7 +24,7 @@ from einturnip.sites.wires.messages import Event
 from einturnip.sites.wires.mpi import Control, Tag, contiguous
 from einturnip.storage.chunks.chunk_grid import Index
 from einturnip.storage.types import Array, Source
-from einturnip.tuning.memory import END_SECONDS, JOIN_SECONDS
+from einturnip.tuning.memory import END_SECONDS, JOIN_SECONDS, MPI_BANDWIDTH, MPI_LATENCY
 
 
 class RankConnections:
@@ -136,7 +136,7 @@ class MpiCluster:
     """The ranks of this job, of which this process is rank 0; implements ``Cluster``."""
 
     plans_within_memory = True
-    link: MachineLink | None = None  # between processes of one machine, MPI copies in memory
+    link = MachineLink(MPI_BANDWIDTH, MPI_LATENCY)
 
     def __init__(self, rank: JobRank) -> None:
         self._rank, self._reader = rank, BlockReader(rank)

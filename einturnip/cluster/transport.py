@@ -73,12 +73,11 @@ class Cluster(Protocol):
     """The processes that run a plan, as the coordinator sees them.
 
     ``plans_within_memory``: the coordinator is one of them, so that their memory limit bounds planning too. ``link``:
-    the rate and latency at which they receive values from each other, unless the user states another; None if they copy
-    them in memory.
+    the rate and latency at which they receive values from each other, unless the user states another.
     """
 
     plans_within_memory: bool
-    link: MachineLink | None
+    link: MachineLink
 
     def workers(self) -> tuple[Worker, ...]:
         """Return the processes, by site.

@@ -70,6 +70,24 @@ def test_ranks_compute_what_one_process_does(tmp_path: Path, ranks: int, target:
     assert sorted(os.listdir(tmp_path)) == sorted(["A.npy", "B.npy", "E.npy", "chain.ein", target, "r.json"])
 
 
+def test_ranks_read_files_again_unless_a_fast_link_is_stated(tmp_path: Path) -> None:
+    rng, across = np.random.default_rng(3), {}
+    for name in "AB":
+        np.save(tmp_path / f"{name}.npy", rng.integers(-4, 5, (500, 500)).astype(float))
+    (tmp_path / "p.ein").write_text("input A : f64[n,k], B : f64[k,m]\nC[i,j] = A[i,k] * B[k,j]\noutput C\n")
+    files = ("p.ein", "-i", "A=A.npy", "-i", "B=B.npy", "-o", "C=C.npy", "--arena", "2MiB", "--report", "r.json")
+    for link in ((), ("--link", "1TB/s,1ns")):
+        done = run(tmp_path, 4, *files, *link)
+        assert (done.returncode, done.stderr) == (0, "")
+        sites = json.loads((tmp_path / "r.json").read_text())["sites"]
+        assert all(site["received_nbytes"] == site["planned_nbytes"] for site in sites)
+        across[link] = sum(sum(site["received_nbytes"].values()) for site in sites)
+        np.testing.assert_array_equal(
+            np.load(tmp_path / "C.npy"), np.load(tmp_path / "A.npy") @ np.load(tmp_path / "B.npy")
+        )
+    assert across[()] < across["--link", "1TB/s,1ns"]
+
+
 @pytest.mark.parametrize("every", [(3,), pytest.param((1, 2, 3, 4), marks=pytest.mark.slow)])
 def test_reproducible_runs_have_the_bits_of_one_process(tmp_path: Path, every: tuple[int, ...]) -> None:
     rng, digests = np.random.default_rng(7), set()
