@@ -119,7 +119,8 @@ def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from einturnip.devices.cuda.probe import driver
 
-    of_sites = (ctx.params.get("sites") or 1) > 1  # each has the memory, and this process is none of them
+    # Each site or worker has the memory. Workers say themselves what they need, which is more.
+    of_sites = (ctx.params.get("sites") or 1) > 1 or ctx.params.get("at") is not None
     on_host = not of_sites and (value == "cpu" or (value == "auto" and driver()))
     memory = ctx.params["memory"]
     if on_host and "numpy" not in sys.modules and not isinstance(memory, tuple):
@@ -217,6 +218,7 @@ cluster = _all(
     click.option(
         "--at",
         metavar="CLUSTER",
+        is_eager=True,  # ``_device`` reads it
         help="Run on several processes, each within --memory: local:4, a Dask scheduler (tcp://host:8786), or mpi.",
     ),
     click.option("--insecure", is_flag=True, help="Allow --at tcp:// to other machines, without encryption."),

@@ -93,7 +93,7 @@ def command(
     report_files = {option: file for option, file in stated.items() if file is not None}
     budget["retries"] = _checked_retries(at, retries)
     if at is not None:
-        lacking = {"--record": record, "--replay": replay}
+        lacking = {"--record": record, "--replay": replay, "--workers": budget["workers"]}
         if _serves_another(at, len(programs), budget["device"], lacking):
             return
     if report_files:

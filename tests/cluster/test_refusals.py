@@ -69,7 +69,10 @@ def test_workers_that_start_late_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("local:0", BindError, "name 1 to 64 workers"),
         ("local:many", BindError, "name 1 to 64 workers"),
-        ("somewhere", BindError, "name local:4, or a Dask scheduler"),
+        ("somewhere", BindError, "name local:4, mpi, or a Dask scheduler"),
+        ("tpc://127.0.0.1:8786", BindError, "name local:4, mpi, or a Dask scheduler"),
+        ("tcp://127.0.0.1:port", BindError, "its port is no number. help: name host and port, as in tcp://host:8786"),
+        ("tcp://127.0.0.1:99999", BindError, "there is no port 99999. help: name host and port"),
         ("tcp://127.0.0.1", BindError, "missing port number.*help: name host and port, as in tcp://host:8786"),
         ("tcp://no-such-host.invalid:8786", DeviceError, "the host no-such-host.invalid is not known"),
         ("tcp://192.0.2.1:8786", DeviceError, "plain tcp carries. help: use tls://.*--insecure"),
@@ -85,6 +88,13 @@ def test_a_scheduler_that_does_not_answer() -> None:
     refused = pytest.raises(DeviceError, match="no Dask scheduler answers")
     with absent, refused, cluster_at("tcp://127.0.0.1:1", False):
         pass
+
+
+def test_a_worker_in_the_place_of_the_scheduler(client: Any) -> None:
+    address = DaskCluster(client).workers()[0].address
+    if address.startswith("tcp:"):
+        with pytest.raises(DeviceError, match="no Dask scheduler. help: give the address"), cluster_at(address, False):
+            pass
 
 
 def test_without_dask_the_error_says_what_to_install(tmp_path: Path) -> None:
@@ -115,7 +125,14 @@ def test_dask_is_imported_for_clusters_only() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--at", "mpi", "--retries", "2"], ["--record", "r"], ["--replay", "r"], ["--device", "sim"], ["q.ein"]],
+    [
+        ["--at", "mpi", "--retries", "2"],
+        ["--record", "r"],
+        ["--replay", "r"],
+        ["--device", "sim"],
+        ["q.ein"],
+        ["--workers", "2"],
+    ],
 )
 def test_options_that_a_cluster_lacks(tmp_path: Path, options: list[str]) -> None:
     from click.testing import CliRunner
@@ -289,10 +306,12 @@ def test_messages_without_the_token_are_refused(client: Any) -> None:
 def test_an_asynchronous_client_is_refused(client: Any) -> None:
     from unittest.mock import MagicMock
 
-    other = MagicMock(asynchronous=True)
+    with pytest.raises(DeviceError, match="client= is str. help: give a distributed.Client"):
+        dask_cluster.require_processes("tcp://127.0.0.1:8786")
+    other = MagicMock(dask_cluster.Client, asynchronous=True)
     with pytest.raises(DeviceError, match="asynchronous"):
         dask_cluster.require_processes(other)
-    other = MagicMock(asynchronous=False)
+    other = MagicMock(dask_cluster.Client, asynchronous=False, scheduler=MagicMock())
     other.scheduler.address = "inproc://1"
     with pytest.raises(DeviceError, match="no worker processes"):
         dask_cluster.require_processes(other)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from distributed import Client, LocalCluster, get_worker
-from distributed.comm import get_address_host
+from distributed.comm import get_address_host, parse_address, parse_host_port
 from distributed.core import Server
 from distributed.protocol import to_serialize
 from distributed.security import Security
@@ -65,11 +65,8 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
             yield client
         return
     if kind not in ("tcp", "tls") or not rest.startswith("//"):
-        raise BindError(f"--at {at}: name local:4, or a Dask scheduler, as in tcp://host:8786")
-    try:
-        host = get_address_host(at)
-    except ValueError as error:
-        raise BindError(f"--at {at}: {error}. help: name host and port, as in {kind}://host:8786") from error
+        raise BindError(f"--at {at}: name local:4, mpi, or a Dask scheduler, as in tcp://host:8786")
+    host = _host(at, kind)
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError as error:
@@ -85,8 +82,29 @@ def cluster_at(at: str, insecure: bool) -> Iterator[Client]:
         client = Client(at, timeout=10)
     except OSError as error:
         raise DeviceError(f"--at {at}: no Dask scheduler answers. help: start one, dask scheduler: {error}") from error
+    except TypeError as error:  # another server of Dask does not take a scheduler's message
+        raise DeviceError(
+            f"--at {at}: what answers is no Dask scheduler. help: give the address that dask scheduler prints, "
+            "not that of a worker"
+        ) from error
     with client:
         yield client
+
+
+def _host(at: str, kind: str) -> str:
+    """Return the host of a scheduler's address.
+
+    Raises:
+        BindError: the address is not of the form tcp://host:port.
+    """
+    try:
+        _, port = parse_host_port(parse_address(at)[1])
+        reason = "" if 1 <= port <= 65535 else f"there is no port {port}"
+    except ValueError as error:
+        reason = "its port is no number" if "invalid literal" in str(error) else str(error)
+    if reason:
+        raise BindError(f"--at {at}: {reason}. help: name host and port, as in {kind}://host:8786")
+    return str(get_address_host(at))
 
 
 def _await_workers(client: Client, count: int) -> None:
@@ -135,6 +153,8 @@ def require_processes(client: Client) -> None:
     Raises:
         DeviceError: says what to do.
     """
+    if not isinstance(client, Client):
+        raise DeviceError(f"client= is {type(client).__name__}. help: give a distributed.Client, Client(address)")
     if client.asynchronous:
         raise DeviceError("the client is asynchronous. help: give one that is not, Client(address)")
     address = client.scheduler.address
