@@ -17,12 +17,38 @@ if TYPE_CHECKING:
     from einturnip.cost.site_rates import MachineLink
 
 F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", bound=float)  # which int conforms to
 
 # The names in runtime/scheduler/policies.py, repeated so that --help does not import it.
 POLICIES = ("critical-path", "double-buffering", "fixed", "random")
 
 # Memory that modules, and any run, add to a process that has only read its command line: less than all that were seen.
 MIN_RUN_NBYTES = 28 << 20
+
+
+class Number(click.ParamType[N]):
+    """A number from ``smallest`` to ``largest``; of ``kind`` int, a whole one.
+
+    click's own ranges name the types and the bounds in messages as a programmer does: "integer range", "x>=1".
+    """
+
+    name = "N"
+
+    def __init__(self, kind: Callable[[str], N], smallest: N, largest: N | None = None) -> None:
+        self._kind, self._smallest, self._largest = kind, smallest, largest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> N:
+        try:
+            number = self._kind(value)
+            # False for NaN too.
+            if number >= self._smallest and (self._largest is None or number <= self._largest):
+                return number
+        except ValueError:
+            pass
+        bounds = f"of at least {self._smallest}"
+        if self._largest is not None:
+            bounds = f"from {self._smallest} to {self._largest}"
+        self.fail(f"'{value}' is not a {'whole ' if self._kind is int else ''}number {bounds}", param, ctx)
 
 
 class ByteSize(click.ParamType[int]):
@@ -192,7 +218,7 @@ budget = _all(
     click.option("--arena", type=ByteSizes(), help="Size of the arena alone, instead of --memory."),
     click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for tensors that do not fit in memory."),
     click.option("--spill-limit", type=ByteSize(), help="Bound on the spilled bytes."),
-    click.option("--workers", type=click.IntRange(min=1), help="Number of compute threads. [one per core]"),
+    click.option("--workers", type=Number(int, 1), help="Number of compute threads. [one per core]"),
     click.option(
         "--policy",
         type=click.Choice(POLICIES),
@@ -224,7 +250,7 @@ cluster = _all(
     click.option("--insecure", is_flag=True, help="Allow --at tcp:// to other machines, without encryption."),
     click.option(
         "--retries",
-        type=click.IntRange(min=0),
+        type=Number(int, 0),
         default=0,
         metavar="N",
         help="With --at: run up to N times again, on the workers that are left, after one was lost. [0]",
@@ -252,7 +278,7 @@ trace = click.option(
 steps = _all(
     click.option(
         "--steps",
-        type=click.IntRange(min=1),
+        type=Number(int, 1),
         metavar="N",
         help="Run N steps of a program with states; outputs are the last step's.",
     ),
@@ -273,7 +299,7 @@ steps = _all(
     ),
     click.option(
         "--every",
-        type=click.IntRange(min=1),
+        type=Number(int, 1),
         default=100,
         show_default=True,
         metavar="K",

@@ -48,16 +48,17 @@ MAX_CHARTED_OPS = 5000
 )
 @click.option(
     "--parts",
-    type=click.IntRange(min=1),
+    type=options.Number(int, 1),
     metavar="P",
     help="Split every node into P kernel calls that move the fewest bytes, without memory limits.",
 )
 @click.option(
     "--sites",
     is_eager=True,
-    type=click.IntRange(1, 1024),
+    type=options.Number(int, 1, 1024),
     metavar="P",
-    help="Plan for P sites, such as GPUs, whose tiles have the --memory or --arena each, instead of for --device.",
+    help="Plan for P sites (up to 1024), such as GPUs, whose tiles have the --memory or --arena each, instead of for "
+    "--device.",
 )
 @simulate.options
 @options.debug
@@ -226,10 +227,15 @@ def _overview(job: Job, form: str, program: str, charted: bool, requested: bool 
     from einturnip.report.budgets import PATIENCE, chart, sweep
     from einturnip.report.explain import explained
     from einturnip.report.overview import to_json
+    from einturnip.report.progress import shown
 
     if form == "text":
         show_lines(explained(job.planned, columns()))
-    swept = sweep(job.replanned, job.planned, float("inf") if requested else PATIENCE) if charted else None
+    swept = None
+    if charted:
+        sys.stdout.flush()  # the plan first, then the status line
+        with shown(quiet=False):
+            swept = sweep(job.replanned, job.planned, float("inf") if requested else PATIENCE)
     if form == "json":
         click.echo(json.dumps(to_json(job.planned, program, swept), indent=1))
     elif swept is not None and len(swept.points) > 1:

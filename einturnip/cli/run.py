@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--random",
     "seed",
-    type=click.IntRange(min=0),
+    type=options.Number(int, 0),
     is_flag=False,
     flag_value=0,
     metavar="[SEED]",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from einturnip.cli.options import Number
+
 if TYPE_CHECKING:
     from einturnip.planner.planner import PlannedProgram
     from einturnip.runtime.simulate.simulator import Simulation
@@ -21,12 +23,12 @@ DISPATCH_OF = {"critical-path": "free"}
 def options(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a simulation, for the verb ``plan``."""
     for option in (
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the noise. [0]"),
+        click.option("--seed", type=Number(int, 0), default=0, help="Seed of the noise. [0]"),
         click.option(
             "--jitter",
-            type=click.FloatRange(min=0, max=3),
+            type=Number(float, 0.0, 3.0),
             default=0.0,
-            help="Multiply every op's time by log-normal noise of this spread (mean 1). [0]",
+            help="Multiply every op's time by log-normal noise of this spread, 0 to 3 (mean 1). [0]",
         ),
         click.option(
             "--simulate",

@@ -20,7 +20,7 @@ from einturnip.cli import options
     help="Total bytes of an output: --stored C.npy=4MiB. Needed to detect a missing end of a file.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of faults shown."
+    "--limit", type=options.Number(int, 1), default=20, show_default=True, help="Maximum number of faults shown."
 )
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."

@@ -58,7 +58,8 @@ def test_one_site_is_the_plan_without_sites(program: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--sites", "0"), "0 is not in the range"),
+        (("--sites", "0"), "'0' is not a whole number from 1 to 1024"),
+        (("--sites", "2.5"), "'2.5' is not a whole number from 1 to 1024"),
         (("--sites", "2", "--device", "cpu"), "excludes --device"),
         (("--sites", "2", "--parts", "2"), "--parts"),
         (("--sites", "2", "--link", "nonsense"), "'nonsense' is not a link. help: write its rate and its latency"),

@@ -148,7 +148,7 @@ def test_options_that_a_cluster_lacks(tmp_path: Path, options: list[str]) -> Non
     [
         (["--retries", "2"], "--retries is for the workers of a cluster"),
         (["--at", "mpi", "--retries", "2"], "--retries cannot be combined with --at mpi"),
-        (["--at", "local:2", "--retries", "-1"], "-1 is not in the range x>=0"),
+        (["--at", "local:2", "--retries", "-1"], "'-1' is not a whole number of at least 0"),
     ],
 )
 def test_retries_that_the_command_refuses(options: list[str], message: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import pty
+import sys
 import termios
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import TextIO
 import pytest
 
 import einturnip as et
+from einturnip.cli import main
 from einturnip.core import phases
 from einturnip.core.phases import listening
 from einturnip.report import progress
@@ -199,3 +201,23 @@ def test_planning_reports_the_plans_that_it_compares(monkeypatch: pytest.MonkeyP
         )
     assert noted.phases == ["planning"]
     assert min(noted.seconds) == pytest.approx(plan.prediction.seconds, rel=0.1)
+
+
+def test_a_plan_of_other_budgets_shows_that_it_plans(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chart follows the plan, and may take seconds of planning."""
+    (tmp_path / "p.ein").write_text("input A : f32[n, n]\nB[i,k] = A[i,j] * A[j,k]\noutput B\n")
+    entered = list[str]()
+    monkeypatch.setattr(StatusLine, "enter", lambda self, phase: entered.append(phase))
+    counts = []
+    for budgets in ("--no-budgets", "--budgets"):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", Terminal())
+            assert main.run(["plan", str(tmp_path / "p.ein"), "--dim", "n=8", "--arena", "64KiB", budgets]) == 0
+        counts.append(entered.count("planning"))
+        entered.clear()
+    assert counts[0] == 1 < counts[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
