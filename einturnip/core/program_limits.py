@@ -10,6 +10,7 @@ loops that allocate call ``checkpoint``.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -86,6 +87,8 @@ def planning_limit(nbytes: int | None, run_nbytes: int, base: int = 0) -> Iterat
     messages.
     """
     before: _Limit | None = getattr(_thread, "limit", None)
+    if _IMPORTS not in sys.meta_path:
+        sys.meta_path.insert(0, _IMPORTS)
     if nbytes is not None:
         _thread.limit = _Limit(nbytes, base, run_nbytes, before.before if before else 0)
     try:
@@ -119,6 +122,22 @@ def checkpoint() -> None:
     if limit is not None and (now := time.monotonic()) >= limit.next_reading:
         limit.next_reading = now + INTERVAL_SECONDS
         require_free(0)
+
+
+class _ImportCheckpoint:
+    """Finder that finds no module, but stops the import of einturnip's own ones at the memory limit.
+
+    Reading and planning import modules when they need them, some MiB in all. Packages of others are not stopped half
+    imported, since some cannot be imported again: ``require_room`` counts the large ones first.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Call ``checkpoint``."""
+        if name.startswith("einturnip."):
+            checkpoint()
+
+
+_IMPORTS = _ImportCheckpoint()
 
 
 def require_free(nbytes: int) -> None:

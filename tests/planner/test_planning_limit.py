@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +137,12 @@ def test_each_part_of_reading_and_planning_looks_at_the_limit(monkeypatch, place
     monkeypatch.setattr(importlib.import_module(f"einturnip.{place}"), "checkpoint", stop)
     with pytest.raises(Stopped):
         Program(compile_text(text), Path(), {}).plan(A=np.ones((70, 70), np.float32), arena="16KiB")
+
+
+def test_an_import_stops_at_the_limit(resident):
+    name = "einturnip.testing.spelling"
+    sys.modules.pop(name, None)
+    resident(100)
+    with planning_limit(100 * MIB, 0), pytest.raises(NeedsMore, match="planning takes all of it"):
+        importlib.import_module(name)
+    assert importlib.import_module(name)  # outside the context there is no limit

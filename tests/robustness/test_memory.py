@@ -14,7 +14,7 @@ import einturnip as et
 from einturnip.core.units import parse_size
 from einturnip.storage.io.unpublished_file import default_directory
 from tests.robustness.measuring import cached_nbytes, evict, measured, refused
-from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, SOFTMAX
+from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, ROOT, SOFTMAX
 
 # A call from Python, whose inputs stand already: how much higher the most that was resident is than what was before.
 CALLED = """
@@ -176,6 +176,17 @@ def test_a_refusal_stays_within_its_limit(folder, limit):
     (folder / "p.ein").write_text(SMOOTHED)
     evict(folder)
     found = measured(folder, limit << 20, "-i", "A=A.npy", "-o", "X=X.npy")
+    assert found.code == 3 and found.peak <= limit << 20, found
+
+
+@pytest.mark.parametrize("limit", [46, 48, 50])
+def test_a_refusal_of_a_while_loop_stays_within_its_limit(folder, limit):
+    """The modules that read and plan its text are loaded only as far as the limit allows."""
+    (folder / "p.ein").write_text((ROOT / "docs/examples/linear_algebra/conjugate_gradient.ein").read_text())
+    np.save(folder / "A.npy", np.eye(1500))
+    np.save(folder / "b.npy", np.ones(1500))
+    evict(folder)
+    found = measured(folder, limit << 20, "-i", "A=A.npy", "-i", "b=b.npy", "--dim", "steps=30")
     assert found.code == 3 and found.peak <= limit << 20, found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from einturnip.caches import DEVICE_TESTS, DamagedEntry
@@ -123,6 +122,8 @@ class CudaKind(DeviceKind):
         Raises:
             DeviceError: the GPU computes something wrong.
         """
+        from importlib import metadata  # which loads email too: 1.5 MiB in processes without a GPU
+
         from einturnip.devices.self_test import self_test
 
         found = probe()
