@@ -148,7 +148,10 @@ def compile_kernels(planned: PlannedProgram, options: Options) -> None:
     """Load or compile the machine code of a plan: all of it in reproducible runs, else what saves time."""
     if planned.machine.compiled:
         enter("compiling")
-        compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, planned.machine)
+        if options.reproducible:
+            compile_all(planned.taskgraph)
+        else:
+            compile_ahead(planned.taskgraph, planned.machine, planned.budget.memory)
 
 
 def execute(

@@ -84,8 +84,9 @@ class PreparedPlan:
         self._runs += 1
         if self._planned.machine.compiled and not self._runs & (self._runs - 1):
             planned, seconds, self._seconds = self._planned, self._seconds, 0.0
-            n_compiled = compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2), seconds)
-            n_compiled += prepare_command_lists(self._command_lists, max(1, self._runs // 2))
+            memory, runs = planned.budget.memory, max(1, self._runs // 2)
+            n_compiled = compile_ahead(planned.taskgraph, planned.machine, memory, runs, seconds)
+            n_compiled += prepare_command_lists(self._command_lists, memory, runs)
             if n_compiled != self._n_compiled:
                 self._n_compiled = n_compiled
                 self._idle_runs.clear()

@@ -202,8 +202,9 @@ class StepPlan:
             return self._n_compiled if self._n_compiled >= 0 else compile_all(planned.taskgraph)
         runs = max(self._expected_runs, self._runs // 2)
         command_lists = self._inline_run.n_recordable if self._inline_run is not None else 0
-        compiled = compile_ahead(planned.taskgraph, planned.machine, runs, planned_runs=self._expected_runs)
-        return compiled + prepare_command_lists(command_lists, runs)
+        memory, expected = planned.budget.memory, self._expected_runs
+        compiled = compile_ahead(planned.taskgraph, planned.machine, memory, runs, planned_runs=expected)
+        return compiled + prepare_command_lists(command_lists, memory, runs)
 
     def _run_on_threads(
         self,

@@ -33,7 +33,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import OpKind, output_tier
 from einturnip.planner.budget import excess_nbytes
 from einturnip.planner.predict import slots
-from einturnip.runtime.host.compilation import compile_ahead, compile_all, has_room
+from einturnip.runtime.host.compilation import compile_ahead, compile_all
 from einturnip.runtime.host.executor import OpExecutor
 from einturnip.runtime.host.run_resources import RunResources
 from einturnip.runtime.scheduler.policies import policy
@@ -216,8 +216,8 @@ class _Site:
         tasks, machine = self.part.graph.taskgraph, replace(machine_here(THREADS), compiled=True)
         if self.settings["reproducible"] and self.settings["compiled"]:
             compile_all(tasks)
-        elif self.settings["compiled"] and has_room(self.memory, resident_nbytes()):
-            compile_ahead(tasks, machine)
+        elif self.settings["compiled"]:
+            compile_ahead(tasks, machine, self.memory)
 
     def _require_memory(self, sources: Mapping[str, Source]) -> None:
         trim_heap()  # earlier runs and other tasks leave free memory on the heap

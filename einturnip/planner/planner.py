@@ -24,7 +24,7 @@ from einturnip.planner.budget import Budget, fits
 from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
 from einturnip.planner.request import PlanRequest, file_layouts
-from einturnip.runtime.host.compilation import require_room
+from einturnip.runtime.host.compilation import lacks_room, require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.storage.types import Sink, Source, transfer_itemsize
@@ -99,9 +99,15 @@ class Planner:
             CapacityError: the budget is too small; names the minimum.
         """
         enter("planning")
+        found, is_new = self._found()
+        if self._lacks_code(found):
+            # NumPy is faster in other tiles, and with more workspace, than in the place of machine code.
+            del found
+            trim_heap()
+            self._request = replace(self._request, machine=replace(self._request.machine, compiled=False))
+            self._folder = None if self._folder is None else self._plan_folder()
+            found, is_new = self._found()
         request = self._request
-        cached = self._cached()
-        found = cached or self._better_cached(self._search())
         yield "search", found
         if request.options.reproducible:
             require_room(found.taskgraph, request.machine, request.memory, resident_nbytes())
@@ -114,12 +120,26 @@ class Planner:
         planned = with_lower_bound(planned)
         yield "bound", planned
         _require_in_time(planned, request)
-        if request.options.check and (cached is None or not request.device.kind.on_host):
+        if request.options.check and (is_new or not request.device.kind.on_host):
             prove(planned.graph, planned.memgraph)
-            if self._folder is not None and cached is None:  # only proven plans are cached
+            if self._folder is not None and is_new:  # only proven plans are cached
                 self._folder.store(_stored(found), time.monotonic() - self._began)
-        if cached is None and len(planned.memgraph) >= LARGE_PLAN:
+        if is_new and len(planned.memgraph) >= LARGE_PLAN:
             trim_heap()
+
+    def _found(self) -> tuple[PlannedProgram, bool]:
+        """Return the cached plan, or the best one that a search finds; and whether it is new."""
+        cached = self._cached()
+        return (self._better_cached(self._search()), True) if cached is None else (cached, False)
+
+    def _lacks_code(self, found: PlannedProgram) -> bool:
+        """Return whether machine code that the plan counts on is neither on disk nor can be compiled."""
+        request, machine = self._request, self._request.machine
+        if not machine.compiled or not request.device.kind.on_host or request.memory is None:
+            return False
+        if request.options.reproducible or request.options.replayed is not None:
+            return False
+        return lacks_room(found.taskgraph, machine, request.memory, machine.runs)
 
     def _plan_folder(self) -> PlanFolder | None:
         """Return the folder of cached plans of this program, files, options, machine and devices."""
@@ -204,7 +224,7 @@ def _with_actual_kernels(planned: PlannedProgram, request: PlanRequest) -> Plann
     options = request.options
     if not request.device.kind.on_host or options.reproducible or options.replayed is not None:
         return planned
-    graph = with_numpy_kernels(planned.memgraph, planned.machine)
+    graph = with_numpy_kernels(planned.memgraph, planned.machine, request.memory)
     if graph is planned.memgraph:
         return planned
     return replace(planned, memgraph=graph, prediction=predict(graph, planned.machine, policy(options.policy)))

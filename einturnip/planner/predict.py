@@ -116,9 +116,9 @@ def used_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
     return found
 
 
-def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
-    """Return the plan with the times of NumPy for kernels whose machine code will not be compiled."""
-    numpy_kernels = left_to_numpy(graph.taskgraph, machine, machine.runs) if machine.compiled else []
+def with_numpy_kernels(graph: MemGraph, machine: Machine, memory: int | None) -> MemGraph:
+    """Return the plan with the times of NumPy for kernels that will not be compiled in ``memory`` bytes."""
+    numpy_kernels = left_to_numpy(graph.taskgraph, machine, memory, machine.runs) if machine.compiled else []
     if not numpy_kernels:
         return graph
     from einturnip.cost.kernel_time import kernel_seconds, numpy_seconds

@@ -19,7 +19,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Box
 from einturnip.planner.budget import PlanningMemory, rounded
 from einturnip.planner.replayed_plan import ReplayedChoices
-from einturnip.runtime.host.compilation import available, has_room
+from einturnip.runtime.host.compilation import available, may_be_used
 from einturnip.runtime.host.zero_copy import zero_copy_machine
 from einturnip.storage import file_format, location
 from einturnip.storage.arrays import ArraySource
@@ -189,7 +189,9 @@ def request_for(
     if replayed is not None:
         compiled = replayed.compiled
     else:
-        compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
+        compiled = options.compiled and (
+            available() if options.reproducible else may_be_used(memory, resident_nbytes())
+        )
     machine = replace(
         machine,
         compiled=compiled,

@@ -72,6 +72,24 @@ def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert not code_cache.ready()
 
 
+def test_little_memory_uses_code_on_disk_and_never_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan whose code is not on disk is made for NumPy."""
+    x = np.zeros((600, 600))
+    for name in ("START_SECONDS", "COMPILE_SECONDS", "WORTH_LOADING"):
+        monkeypatch.setattr(compilation, name, 0.0)
+    et.compile(TEXT)(X=x, workers=1)
+    assert objects(tmp_path) == 1
+    forget()
+    monkeypatch.setattr(code_cache, "COMPILER_NBYTES", 1 << 60)
+    compiled = []
+    for text in (TEXT, TEXT.replace("exp", "tanh")):
+        plan = et.compile(text).plan(X=x, memory="1GiB")
+        compiled.append(plan._job.planned.machine.compiled)  # type: ignore[union-attr]
+        plan.run()
+        assert code_cache.ready() and objects(tmp_path) == 1
+    assert compiled == [True, False]
+
+
 def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     program, x = et.compile(TEXT), np.zeros((600, 600))
     monkeypatch.setattr(compilation, "START_SECONDS", 0.0)
@@ -110,8 +128,8 @@ def test_runs_to_come_repay_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
     planned = et.compile(TEXT).plan(X=np.zeros((600, 600)))._job.planned  # type: ignore[union-attr]
     tasks, machine = planned.taskgraph, planned.machine
-    assert compilation.left_to_numpy(tasks, machine)
-    assert not compilation.left_to_numpy(tasks, machine, runs=10**6)
+    assert compilation.left_to_numpy(tasks, machine, None)
+    assert not compilation.left_to_numpy(tasks, machine, None, runs=10**6)
 
 
 def test_the_body_of_a_loop_is_priced_by_all_of_its_iterations() -> None:

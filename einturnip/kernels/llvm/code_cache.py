@@ -103,6 +103,14 @@ def load_compiled(specs: Iterable[Code]) -> int:
     return sum(_load_from_disk(key) for key in required if key not in _loaded and key not in _failed)
 
 
+def is_on_disk() -> bool:
+    """Return whether the disk cache has any code."""
+    try:
+        return any(entry.name.endswith(".o") for entry in os.scandir(KERNELS.path() or os.devnull))
+    except OSError:
+        return False
+
+
 def is_missing(spec: Code) -> bool:
     """Return whether a kernel's code is not loaded and might still be compiled."""
     key = _key(spec)

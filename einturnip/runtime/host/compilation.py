@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from einturnip.core.errors import CapacityError, RunError
+from einturnip.core.process_resources import resident_nbytes
 from einturnip.core.units import MIB, format_minimum, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinsumNode
@@ -72,6 +73,14 @@ def has_room(memory: int | None, resident: int) -> bool:
     return code_cache.available() and (memory is None or memory - resident >= code_cache.COMPILER_NBYTES)
 
 
+def may_be_used(memory: int | None, resident: int) -> bool:
+    """Return whether a plan may count on machine code: the compiler fits in memory, or code is on disk.
+
+    Loading code takes some KiB, whatever the memory. Arguments as of ``has_room``.
+    """
+    return has_room(memory, resident) or (code_cache.available() and code_cache.is_on_disk())
+
+
 @dataclass(frozen=True, slots=True)
 class _KernelCalls:
     """The calls of one kernel of a plan that can be machine code, and their seconds in machine code."""
@@ -126,11 +135,18 @@ _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
 """Seconds that code which does not exist yet would have saved so far in this process."""
 
 
-def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0, planned_runs: int = 1) -> int:
+def compile_ahead(
+    tasks: TaskGraph,
+    machine: Machine,
+    memory: int | None,
+    runs: int = 1,
+    spent: float = 0.0,
+    planned_runs: int = 1,
+) -> int:
     """Load or compile the plan's kernels before the run; return the number of available functions.
 
-    Code on disk is loaded unless the plan is tiny. Other code is compiled once this run and earlier runs of this
-    process would have saved more time than compiling takes.
+    Code on disk is loaded unless the plan is tiny. Other code is compiled if the compiler fits in ``memory`` bytes,
+    once this run and earlier runs of this process would have saved more time than compiling takes.
 
     ``runs``: number of runs since the previous call. ``spent``: measured seconds of these runs, or 0; time beyond the
     prediction is attributed to the kernels without machine code. ``planned_runs``: how many runs are known to come.
@@ -145,17 +161,18 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
     for gain in missing:
         _missed[gain.codes] += max(gain.saved * runs, 0.0 if gain.by_blas else gain.seconds * share)
     worth = _worth({gain.codes: _missed[gain.codes] for gain in missing})
-    if worth:
+    if worth and has_room(memory, resident_nbytes()):
         prepare_code([code for codes in worth for code in codes])
         for codes in worth:
             _missed.pop(codes, None)  # another thread may have removed it
     return sum(code_cache.find(code) is not None for code in {code for gain in gains for code in gain.codes})
 
 
-def prepare_command_lists(calls: int, runs: int = 1) -> int:
+def prepare_command_lists(calls: int, memory: int | None, runs: int = 1) -> int:
     """Load or compile the executor of command lists if it pays; return 1 if it is available, else 0.
 
-    ``calls``: kernel calls of a run that a command list could make. ``runs``: number of runs since the previous call.
+    ``calls``: kernel calls of a run that a command list could make. ``memory``: see ``compile_ahead``. ``runs``: number
+    of runs since the previous call.
     """
     if not calls:
         return 0
@@ -163,7 +180,8 @@ def prepare_command_lists(calls: int, runs: int = 1) -> int:
         _missed[EXECUTOR,] += runs * calls * CALL_SECONDS
         if _missed[EXECUTOR,] > LOAD_SECONDS:
             load_code([EXECUTOR])
-        if code_cache.find(EXECUTOR) is None and EXECUTOR_USES * _missed[EXECUTOR,] > START_SECONDS + COMPILE_SECONDS:
+        worth = EXECUTOR_USES * _missed[EXECUTOR,] > START_SECONDS + COMPILE_SECONDS
+        if code_cache.find(EXECUTOR) is None and worth and has_room(memory, resident_nbytes()):
             prepare_code([EXECUTOR])
             _missed.pop((EXECUTOR,), None)
     return int(code_cache.find(EXECUTOR) is not None)
@@ -175,19 +193,41 @@ def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
     return worth if 2 * sum(saved[codes] for codes in worth) > START_SECONDS + COMPILE_SECONDS * len(worth) else []
 
 
-def left_to_numpy(tasks: TaskGraph, machine: Machine, runs: int = 1) -> list[tuple[TaskKind, int]]:
+def left_to_numpy(tasks: TaskGraph, machine: Machine, memory: int | None, runs: int = 1) -> list[tuple[TaskKind, int]]:
     """Return the kernels (kind, node) that ``compile_ahead`` would leave to NumPy if it were called now.
 
-    ``runs``: how many are known to come.
+    ``memory``: see ``compile_ahead``. ``runs``: how many are known to come.
     """
-    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, runs) else ()
-    if runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
-        return []
-    load_code([code for gain in gains for code in gain.codes])
-    missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
-    worth = set(_worth({gain.codes: _missed.get(gain.codes, 0.0) + runs * gain.saved for gain in missing}))
+    missing, worth = _missing(tasks, machine, runs)
+    if not has_room(memory, resident_nbytes()):
+        worth = set()
     left = (kernel for gain in missing if gain.codes not in worth for kernel in gain.kernels)
     return sorted((kernel.kind, kernel.node) for kernel in left)
+
+
+def lacks_room(tasks: TaskGraph, machine: Machine, memory: int | None, runs: int = 1) -> bool:
+    """Return whether code that the memory is too small to compile would save more than the code on disk.
+
+    Arguments as of ``left_to_numpy``.
+    """
+    if has_room(memory, resident_nbytes()):
+        return False
+    missing, worth = _missing(tasks, machine, runs)
+    lost = [gain for gain in missing if gain.kernels and gain.codes in worth]
+    if not lost:
+        return False
+    kept = [gain for gain in _gains_of(tasks, machine) if gain.kernels and gain not in missing]
+    return sum(gain.saved for gain in lost) > sum(gain.saved for gain in kept)
+
+
+def _missing(tasks: TaskGraph, machine: Machine, runs: int) -> tuple[list[_CompilationGain], set[tuple[Code, ...]]]:
+    """Load code from disk; return the gains without it, and which of their code pays to compile."""
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks, runs) else ()
+    if runs * sum(gain.seconds for gain in gains) < WORTH_LOADING:
+        return [], set()
+    load_code([code for gain in gains for code in gain.codes])
+    missing = [gain for gain in gains if any(map(code_cache.is_missing, gain.codes))]
+    return missing, set(_worth({gain.codes: _missed.get(gain.codes, 0.0) + runs * gain.saved for gain in missing}))
 
 
 def _is_worth_loading(tasks: TaskGraph, runs: int = 1) -> bool:
@@ -258,12 +298,16 @@ def compile_all(tasks: TaskGraph) -> int:
 
 
 def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, resident: int) -> None:
-    """Check that the compiler fits in memory, for a reproducible plan that needs it.
+    """Check that the compiler fits in memory, for a reproducible plan whose code is not on disk.
 
     Raises:
         CapacityError: it does not fit; with NumPy instead, the result would depend on the memory limit.
     """
-    if machine.compiled and not has_room(memory, resident) and _compilable(tasks):
+    if not machine.compiled or has_room(memory, resident):
+        return
+    codes = [code for space, mode in _compilable(tasks) for code in machine_code(space, mode)]
+    load_code(codes)
+    if any(map(code_cache.is_missing, codes)):
         needed = -(-(resident + code_cache.COMPILER_NBYTES) // MIB) * MIB
         raise CapacityError(
             f"the program does not fit in {format_size(memory or 0)}; the minimum is {format_minimum(needed)} "
