@@ -119,6 +119,25 @@ template <class S> struct Pick {
   }
 };
 
+// Folds values in their order.
+template <class S, class T, class F, int N> EIN void fold_values(F& f, S& state, const T (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) state.fold(f, x[i], 0);
+}
+// An infinity or NaN stays in a sum. So flags of single additions are computed only if the last one is not finite.
+template <class T, class F, int N> EIN void fold_values(F& f, Sum<T>& state, const T (&x)[N]) {
+  Quiet quiet;
+  Sum<T> all = state;
+#pragma unroll
+  for (int i = 0; i < N; i++) all.fold(quiet, x[i], 0);
+  if (finite_(all.a)) {
+    state = all;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++) state.fold(f, x[i], 0);
+}
+
 // Combines the states of `count` threads (a power of two) by a tree in shared memory, always in the same order. Each of
 // them gets the result. `mine` is the number of the calling thread among them, `thread` its number in the block, and
 // `step` the distance of their numbers in the block.

@@ -13,10 +13,11 @@ from einturnip.core.errors import InternalError
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import I64
 from einturnip.ir.einsum import Einsum, Index, Key
+from einturnip.ir.scalar import slots_of
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, kernel_arguments, product
 from einturnip.kernels.cuda.elementwise import element, local
-from einturnip.kernels.cuda.scalars import ScalarWriter
+from einturnip.kernels.cuda.scalars import ScalarWriter, ctype
 from einturnip.kernels.cuda.types import ANY, NOWHERE, CudaKernel, LaunchGrid
 from einturnip.kernels.protocol import Mode
 
@@ -26,6 +27,7 @@ BLOCK_LENGTH = 64
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 4.2.
 """
+_AHEAD = 4  # points whose operands a thread reads before it folds them; divides BLOCK_LENGTH
 _BLOCKS = 1024  # enough thread blocks for any present GPU
 _MIN_POINTS = 16  # points per thread, at least, if several blocks share an output
 _MAX_PARTS = 512
@@ -139,7 +141,7 @@ def _fold(made: KernelArguments, einsum: Einsum) -> str:
     lines += ["if (in_range && points) {", "  const i64 stride = down * g.param[3];"]
     lines.append("  const i64 begin = blockIdx.y * (i64)down + mine;")
     lines += ["  " + line for line in _odometer(walked)]
-    lines += ["  " + line for line in _walk(state, aggregation.rounds, made, einsum, walked)]
+    lines += ["  " + line for line in _walk(state, aggregation, made, einsum, walked)]
     lines += ["}", "combine_threads(f, s, shared, thread, step, mine, down);", "if (in_range && mine == 0) {"]
     lines += ["  if (g.param[3] > 1) {"]
     lines += [f"    (({state}*)h.workspace)[blockIdx.y * ({product(out)}) + number] = s;", "  } else {"]
@@ -147,15 +149,15 @@ def _fold(made: KernelArguments, einsum: Einsum) -> str:
     return indented([*lines, "  }", "}"])
 
 
-def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walked: list[int]) -> list[str]:
+def _walk(state: str, aggregation: Aggregation, made: KernelArguments, einsum: Einsum, walked: list[int]) -> list[str]:
     """Return the loop that folds a thread's points into ``s``.
 
     It uses blocked summation if each addition rounds.
     """
-    if not rounds:
-        body = [*point(made, einsum, "s"), *_turn(walked)]
-        return ["for (i64 n = begin; n < points; n += stride) {", *["  " + line for line in body], "}"]
-    body = [*point(made, einsum, "part"), *_turn(walked)]
+    if not aggregation.rounds:
+        body = _points(aggregation, made, einsum, walked, "s")
+        return ["for (i64 n = begin; n < points;) {", *["  " + line for line in body], "}"]
+    body = _points(aggregation, made, einsum, walked, "part")
     return [
         "for (i64 n = begin; n < points;) {",
         f"  {state} block;",
@@ -163,12 +165,46 @@ def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walke
         f"  for (int b = 0; b < {BLOCK_LENGTH} && n < points; b++) {{",
         f"    {state} part;",
         "    part.clear();",
-        f"    for (int k = 0; k < {BLOCK_LENGTH} && n < points; k++, n += stride) {{",
+        f"    for (int k = 0; k < {BLOCK_LENGTH} && n < points; k += {_AHEAD}) {{",
         *["      " + line for line in body],
         "    }",
         "    block.combine(f, part);",
         "  }",
         "  s.combine(f, block);",
+        "}",
+    ]
+
+
+def _points(aggregation: Aggregation, made: KernelArguments, einsum: Einsum, walked: list[int], name: str) -> list[str]:
+    """Return statements that fold the thread's next _AHEAD points or the rest, and advance ``n``.
+
+    The loads of all points precede the first use of one, so that they are under way together.
+    """
+    one_by_one = [
+        "#pragma unroll 1",
+        f"for (int u = 0; u < {_AHEAD} && n < points; u++, n += stride) {{",
+        *("  " + line for line in [*point(made, einsum, name), *_turn(walked)]),
+        "}",
+    ]
+    if einsum.keys or aggregation.indexed:
+        return one_by_one
+    slots = sorted(slots_of(einsum.join))
+    read = [f"{ctype(made.operands[s].dtype)} r{s}[{_AHEAD}];" for s in slots]
+    read += [f"i64 m{p}[{_AHEAD}];" for p in walked]
+    advance = [*(f"r{s}[u] = {made.operands[s].load(local)};" for s in slots), *(f"m{p}[u] = l{p};" for p in walked)]
+    writer = ScalarWriter(lambda slot: f"r{slot}[u]", lambda p: f"h.origin[{p}] + l{p}")
+    kind = states.value_type(aggregation)
+    value = writer.value(einsum.join, kind)
+    join = [*(f"const i64 l{p} = m{p}[u];" for p in walked), *writer.lines, f"x[u] = {value};"]
+    loop = ["#pragma unroll", f"for (int u = 0; u < {_AHEAD}; u++) {{"]
+    together = [*read, *loop, *("  " + line for line in [*advance, *_turn(walked)]), "}"]
+    together += [f"{ctype(kind)} x[{_AHEAD}];", *loop, *("  " + line for line in join), "}"]
+    together += [f"fold_values(f, {name}, x);", f"n += {_AHEAD} * stride;"]
+    return [
+        f"if (n + {_AHEAD - 1} * stride < points) {{",
+        *("  " + line for line in together),
+        "} else {",
+        *("  " + line for line in one_by_one),
         "}",
     ]
 
