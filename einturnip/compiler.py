@@ -41,6 +41,7 @@ from einturnip.runtime.scheduler.replay import ReplayState
 from einturnip.runtime.scheduler.report import NumericWarning, Progress, RunReport, log_plan
 from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState
 from einturnip.runtime.scheduler.trace import RunTrace
+from einturnip.storage.device_arrays import DeviceArray
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.io.spill_file import SpillFile
@@ -255,6 +256,10 @@ def _on_streams(
     devices = open_sites(planned.device, memgraph.arenas_nbytes, pinned, options.workers or usable_cores())
     try:
         transfers = TransferEnds(memgraph, memory_of(memgraph, devices), *ends)
+        arrays = [end for end in (*ends[0], *ends[1]) if isinstance(end, DeviceArray)]
+        if arrays:
+            transfers.use_arrays_on_device()
+            planned.device.kind.join_callers(devices[0], arrays)
         tick, run = ticks(transfers), dispatched(memgraph, options.policy, host.ranks)
         if memgraph.devices == 1 or run.in_order:
             schedule: Schedule = one_schedule(run, devices)

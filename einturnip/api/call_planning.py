@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from einturnip.api import plan_cache
 from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import DASK, Settings, Target
@@ -22,9 +20,11 @@ from einturnip.api.staged_job import StagedJob
 from einturnip.compiler import Options, bind, bind_stages
 from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.units import format_size
+from einturnip.devices.kind import choose, default_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.program import TypedProgram
 from einturnip.planner.budget import Budget
+from einturnip.storage.device_arrays import DeviceArray, gpu_of
 from einturnip.storage.generated import AbsentSource
 from einturnip.storage.types import Array, Source
 
@@ -45,7 +45,7 @@ class SizedProgram:
         targets: dict[str, str | Array | None] = {}
         for output in program.outputs:
             if (target := out.get(output.name)) is not None:
-                targets[output.name] = target if isinstance(target, np.ndarray) else os.fspath(target)
+                targets[output.name] = os.fspath(target) if isinstance(target, str | os.PathLike) else target
             else:
                 targets[output.name] = file_spec(output.file, self.folder) if output.file else None
         return targets
@@ -75,6 +75,9 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
     try:
         targets = sized.targets(program, settings.out)
         stored_outputs = tuple(name for name, target in targets.items() if target is not None)
+        arrays = any(isinstance(source, DeviceArray) for source in sources.values())
+        results = (n for n, t in targets.items() if (arrays if t is None else gpu_of(t) is not None))
+        options = replace(options, on_device=frozenset(results))
         shapes = plan_cache.shapes_key(sources)
         machine = plan_cache.machine_key()
         key = (id(typed), tuple(sorted(sizes.items())), shapes, stored_outputs, options, allowed, machine)
@@ -94,6 +97,7 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
             staged = bind_stages(program, sources, sizes, options)
             graph = bind(program, sources, sizes) if staged is None else staged.stages[-1].graph
         options = _limited(options, allowed, before, settings.memory is not None, graph, targets)
+        options = _beside_results(options, graph, targets)
         if staged is not None:
             stages = StagedJob(staged, sources, missing, targets, options)
             return stages, plan_cache.keep_stages(key, typed, stages.plans_for_reuse())
@@ -106,6 +110,24 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
 
 def _absent(node: InputNode) -> Source:
     return AbsentSource(node.name, node.shape, node.dtype)
+
+
+def _beside_results(options: Options, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> Options:
+    """The options with a budget that leaves new results on the device their memory."""
+    names = [name for name in options.on_device if targets[name] is None]
+    if not names or options.arena is not None:
+        return options
+    allowed = options.memory if options.memory is not None else min(default_memory(choose(options.device)))
+    results = results_nbytes(graph, names)
+    total = sum(results.values())
+    if total >= allowed:
+        largest = max(results, key=lambda name: results[name])
+        raise CapacityError(
+            f"the result {largest} takes {format_size(results[largest])} of the memory of {options.device}, of which a "
+            f'run can use {format_size(allowed)}. help: stream it to a file, out={{"{largest}": "{largest}.npy"}}',
+            total + 1,
+        )
+    return replace(options, memory=allowed - total)
 
 
 def _limited(

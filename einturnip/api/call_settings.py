@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,8 @@ from einturnip.core.errors import BindError
 from einturnip.core.process_resources import callers_nbytes
 from einturnip.core.units import parse_size, parse_sizes, smallest_and_extra
 from einturnip.cost.site_rates import parse_link, parse_rates
-from einturnip.devices.kind import is_on_host
+from einturnip.devices.kind import choose, is_on_host
+from einturnip.storage.device_arrays import gpu_of
 from einturnip.storage.types import Array
 
 Size = str | int
@@ -39,7 +40,7 @@ class Settings:
     spill_limit: Size | None = None
     policy: str = "critical-path"
     exact: bool = True
-    device: str = "cpu"
+    device: str | None = None
     host_memory: Size | None = None
     reproducible: bool = False
     force: bool = False
@@ -53,15 +54,48 @@ class Settings:
         Raises:
             BindError: it is no text.
         """
-        if not isinstance(self.device, str):
+        if self.device is not None and not isinstance(self.device, str):
             raise BindError(f"device={self.device!r} is not a device. help: a text, such as device='cuda:0,1'")
+
+    @property
+    def word(self) -> str:
+        """The device; the CPU if none is stated."""
+        return self.device or "cpu"
+
+    def on_device_of(self, data: Mapping[str, Any]) -> Settings:
+        """Return the settings for a run on the GPU in whose memory inputs or targets are, if any is.
+
+        Raises:
+            BindError: they are on several GPUs, or another device is stated.
+        """
+        found = {n: gpu for n, value in (*data.items(), *self._targets()) if (gpu := gpu_of(value)) is not None}
+        if not found:
+            return self
+        first, number = next(iter(found.items()))
+        for name, other in found.items():
+            if other != number:
+                raise BindError(
+                    f"{first} is in the memory of cuda:{number} and {name} in that of cuda:{other}. help: copy one to "
+                    f"the other GPU, or to the host: cupy.asnumpy(x), or x.cpu() for torch"
+                )
+        if self.device is None:
+            return replace(self, device=f"cuda:{number}")
+        if choose(self.device).name != f"cuda:{number}":
+            raise BindError(
+                f"{first} is in the memory of cuda:{number}, and device={self.device!r}. help: leave out device=, or "
+                "pass a copy on the host: cupy.asnumpy(x), or x.cpu() for torch"
+            )
+        return self
+
+    def _targets(self) -> Iterable[tuple[str, Any]]:
+        return ((f"output {n}", t) for n, t in self.out.items()) if isinstance(self.out, Mapping) else ()
 
     def options(self, on_workers: bool = False) -> Options:
         """The planner's options; the memory is that of each worker or of the device, not of this process."""
         memory, of_memory = _sizes(self.memory)
         arena, of_arena = _sizes(self.arena)
         return Options(
-            memory=memory if on_workers or not is_on_host(self.device) else None,
+            memory=memory if on_workers or not is_on_host(self.word) else None,
             arena=arena,
             extra=of_arena or of_memory,
             workers=None if self.workers is None else checked_workers(self.workers),
@@ -69,7 +103,7 @@ class Settings:
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
             exact=self.exact,
-            device=self.device,
+            device=self.word,
             host_memory=None if self.host_memory is None else parse_size(self.host_memory),
             reproducible=self.reproducible,
             force=self.force,
@@ -89,7 +123,7 @@ class Settings:
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None if the arena is given instead."""
-        if self.arena is not None or not is_on_host(self.device):
+        if self.arena is not None or not is_on_host(self.word):
             return None
         return plan_cache.free_share() if self.memory is None else _sizes(self.memory)[0]
 

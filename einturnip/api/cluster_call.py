@@ -43,7 +43,7 @@ def _job(client: Any, sized: SizedProgram, settings: Settings, data: Mapping[str
     from einturnip.cluster.dask import DaskCluster
 
     program, sizes = sized.program, sized.sizes
-    if settings.device != "cpu":
+    if settings.word != "cpu":
         raise BindError("client= runs on the CPUs of workers; leave out device=")
     given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
     outputs = [o.name for o in program.outputs] + [s.name for s in program.states]

@@ -54,7 +54,8 @@ def einsum(
 
     Subscripts are letters (``"ij,jk->ik"``, also opt_einsum's symbols), names (``"batch seq, seq dim -> batch dim"``),
     or lists of numbers or names after each operand (``a, [0, 1], b, [1, 2], [0, 2]``), for any number of operands.
-    Operands are arrays (also Dask's), paths or ``et.open`` handles; ``out`` is an array or a path. ``dtype``, ``out``,
+    Operands are arrays (also Dask's, and CuPy's on a GPU, where the result stays), paths or ``et.open`` handles;
+    ``out`` is an array or a path. ``dtype``, ``out``,
     ``casting`` and ``order`` mean what they mean in NumPy: the computation uses ``dtype``, or the common type of
     operands and ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C
     order unless ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs,
@@ -93,6 +94,8 @@ def einsum(
     targets = {} if out is None else {"result": out}
     settings = Settings(memory, arena, workers, targets, spill, force=force, link=link, retries=retries)
     settings.require_client(client)
+    given = operands[1:] if text else operands[::2]
+    settings = settings.on_device_of({f"operand {k}": value for k, value in enumerate(given)})
     is_scalar, converted, names = False, False, list[str]()
 
     def bound() -> tuple[Program, Settings, dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from einturnip.core.errors import BindError, DTypeError
 from einturnip.ir.dtypes import DType, from_numpy, promote
+from einturnip.storage.device_arrays import gpu_of
 
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Order: TypeAlias = Literal["K", "A", "C", "F"]
@@ -43,7 +44,7 @@ def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
 
 def require_target(out: object) -> None:
     """Refuse a target that is neither an array nor a path."""
-    if out is not None and not isinstance(out, np.ndarray | str | os.PathLike):
+    if out is not None and not isinstance(out, np.ndarray | str | os.PathLike) and gpu_of(out) is None:
         raise DTypeError(f"out= is a {type(out).__name__}. help: an array or a path")
 
 

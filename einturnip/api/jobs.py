@@ -22,11 +22,13 @@ from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES, output_tier
 from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import Prediction, Progress, RunReport, log_run
-from einturnip.storage.arrays import ArraySink, ArraySource
+from einturnip.storage.arrays import ArraySink
+from einturnip.storage.device_arrays import DeviceArray
 from einturnip.storage.generated import SummarySink
 from einturnip.storage.layout import c_layout
 from einturnip.storage.open import OutputRequest, open_sinks, planned_offsets
 from einturnip.storage.outputs.state_storage import DeferredOutput
+from einturnip.storage.strided_array import StridedArray
 from einturnip.storage.types import Array, Sink, Source
 
 if TYPE_CHECKING:
@@ -161,6 +163,10 @@ def open_sinks_of(
     for request, sink in zip(stored, open_sinks(stored), strict=True):
         if isinstance(sink, ArraySink) and overlaps(sink.array, sources):
             opened[request.name] = DeferredOutput(sink, options.spill)
+        elif isinstance(sink, DeviceArray) and overlaps(sink.array, sources):
+            raise BindError(
+                f"output {request.name}: the array given for it shares memory with an input. help: give another array"
+            )
         else:
             opened[request.name] = sink
     return {r.name: opened.get(r.name) or SummarySink(r.name, r.shape, r.dtype) for r in requests}
@@ -168,7 +174,7 @@ def open_sinks_of(
 
 def overlaps(array: Array, sources: Iterable[Source]) -> bool:
     """True if a source may share the array's memory."""
-    return any(isinstance(s, ArraySource) and np.may_share_memory(array, s.array) for s in sources)
+    return any(isinstance(s, StridedArray) and np.may_share_memory(array, s.array) for s in sources)
 
 
 def output_requests(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> list[OutputRequest]:

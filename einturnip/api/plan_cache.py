@@ -21,8 +21,9 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import rounded
 from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.host.driver_choice import arena_nbytes
-from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
+from einturnip.storage.device_arrays import DeviceArray
+from einturnip.storage.strided_array import StridedArray
 from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tuning.memory import KEPT_STAGES_NBYTES, PREPARED_OP_NBYTES
 
@@ -171,8 +172,8 @@ def shapes_key(sources: Mapping[str, Source]) -> Hashable:
 
 
 def _layout(source: Source) -> Hashable:
-    if isinstance(source, ArraySource):
-        return source.array.strides, source.array.dtype.isnative  # native arrays may be used in place
+    if isinstance(source, StridedArray):  # native arrays may be used in place
+        return source.array.strides, source.array.dtype.isnative, isinstance(source, DeviceArray)
     axes = range(len(source.shape))
     decoded = (source.chunks, source.reading_nbytes) if isinstance(source, ChunkedSource) else ()
     return *decoded, *(

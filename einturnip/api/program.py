@@ -123,7 +123,7 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
-        device: str = "cpu",
+        device: str | None = None,
         host_memory: Size | None = None,
         link: str | None = None,
         rates: str | Sequence[float] | None = None,
@@ -143,15 +143,17 @@ class Program:
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results, which then are not
         kept in memory. ``exact=False`` permits squared distances as matrix products where those are faster, with a loss
         of digits for distances that are small compared with the points. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
-        ``sim``, or ``auto`` for a GPU if one is usable; on devices other than the CPU ``memory`` is the device's, and
-        ``host_memory`` bounds the process. ``link``: the rate and latency between any two devices or workers, such as
-        ``1.25GB/s,50us``; ``rates``: how fast each computes, such as ``[2, 1]``. ``reproducible=True``: the same bits
-        for any memory and any number of workers. ``force=True`` runs a program although it takes longer than a week, or
-        makes a tensor larger than memory and disk together. ``data`` takes inputs whose names are parameters of this
-        call, such as ``memory``; ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may
-        take its data from other files that it names. ``client``: a Dask client whose workers run the program, each
-        within ``memory``; the target ``"dask"`` in ``out`` then makes a result a ``dask.array`` whose blocks stay on
-        the workers. ``retries``: how often a run that lost a worker is planned anew for those that are left.
+        ``sim``, or ``auto`` for a GPU if one is usable; by default the GPU in whose memory inputs are (CuPy's arrays,
+        others by DLPack), else the CPU. Results stay on that GPU. On devices other than the CPU ``memory`` is the
+        device's, and ``host_memory`` bounds the process. ``link``: the rate and latency between any two devices or
+        workers, such as ``1.25GB/s,50us``; ``rates``: how fast each computes, such as ``[2, 1]``.
+        ``reproducible=True``: the same bits for any memory and any number of workers. ``force=True`` runs a program
+        although it takes longer than a week, or makes a tensor larger than memory and disk together. ``data`` takes
+        inputs whose names are parameters of this call, such as ``memory``; ``dims`` gives sizes that no input has.
+        ``allow_external=True``: an HDF5 input may take its data from other files that it names. ``client``: a Dask
+        client whose workers run the program, each within ``memory``; the target ``"dask"`` in ``out`` then makes a
+        result a ``dask.array`` whose blocks stay on the workers. ``retries``: how often a run that lost a worker is
+        planned anew for those that are left.
         ``progress``: True shows a status line, a function receives the progress several times a second.
 
         Raises:
@@ -162,7 +164,9 @@ class Program:
             raise BindError(f"inputs are given by their names. help: program({names})")
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
-        is_cacheable = plain and client is None and rates is None and not retries and isinstance(device, str)
+        is_cacheable = (
+            plain and client is None and rates is None and not retries and (device is None or isinstance(device, str))
+        )
         is_cacheable = is_cacheable and (link is None or isinstance(link, str))
         is_cacheable = is_cacheable and (arena is None or isinstance(arena, str | int))
         budget, arrays = (arena, plan_cache.free_share() if arena is None else 0), tuple(given.values())
@@ -201,7 +205,7 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
-        device: str = "cpu",
+        device: str | None = None,
         sites: int | None = None,
         link: str | None = None,
         rates: str | Sequence[float] | None = None,
@@ -222,7 +226,7 @@ class Program:
             BindError: inputs and program disagree, or a site would compute nothing. CapacityError: it does not fit.
         """
         if sites is not None:
-            if device != "cpu":
+            if device not in (None, "cpu"):
                 raise BindError("sites= plans for P sites in their memory; leave out device=")
             device = of_sites(checked_sites(sites))
         settings = Settings(
@@ -295,6 +299,7 @@ class Program:
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
     ) -> Planned:
         """Plan a call, or reuse the plan of an equal earlier call (internal: see ``plan``)."""
+        settings = settings.on_device_of(data)
         return plan_undisturbed(settings, lambda: self.job(settings, data, dims))
 
     def job(

@@ -16,10 +16,12 @@ from einturnip.api.plan_cache import CachedPlan, CachedStages
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
 from einturnip.api.staged_job import StagedJob
+from einturnip.devices.kind import choose
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.planner import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySource, array_sink, require_apart
+from einturnip.storage.device_arrays import DeviceArray, in_library_of
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.generated import AbsentSource
 from einturnip.storage.location import written
@@ -52,7 +54,8 @@ def run_job(
             if isinstance(job.sources[node.name], AbsentSource):
                 needs_data(node)
             require_shape(job.sources[node.name])
-    targets = with_arrays(graph, job.targets)
+    arrays = [source for source in job.sources.values() if isinstance(source, DeviceArray)]
+    targets = with_arrays(graph, job.targets, new=partial(_new_on_device, arrays[0]) if arrays else empty)
     with run_in_progress():
         if cached.prepared.is_inline and progress is None and stop is None:
             result = _run_small(job, cached, targets)
@@ -60,7 +63,15 @@ def run_job(
                 require_unchanged_inputs(job.sources.values(), targets.values())
                 return result
         report, _ = replace(job, targets=targets).run(progress, stop)
+    for name in targets if arrays else ():
+        if job.targets[name] is None:
+            targets[name] = in_library_of(arrays[0].value, targets[name])
     return _result(job.planned, targets, report)
+
+
+def _new_on_device(array: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return a new array on the GPU of another array."""
+    return choose(array.device).kind.empty(array.number, shape, dtype)
 
 
 def _run_stages(job: StagedJob, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
@@ -89,14 +100,17 @@ def run_on_cluster(
 
 
 def with_arrays(
-    graph: EinGraph, targets: Mapping[str, str | Array | None], kept: Collection[str] = ()
+    graph: EinGraph,
+    targets: Mapping[str, str | Array | None],
+    kept: Collection[str] = (),
+    new: Callable[[tuple[int, ...], np.dtype[Any]], Array] = empty,
 ) -> dict[str, str | Array]:
-    """Return the targets of all outputs but those kept elsewhere, with new arrays for those without one."""
+    """Return the targets of all outputs but those kept elsewhere, with arrays by ``new`` for the others."""
     require_apart(targets)
     found = {name: target for name, target in targets.items() if target is not None}
     for name, number in graph.outputs:
         if name not in found and name not in kept:
-            found[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+            found[name] = new(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from einturnip.core import entry_points
 from einturnip.core.errors import BindError, DeviceError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from einturnip.cost.machine import Machine
     from einturnip.devices.protocol import Array, Device
     from einturnip.ir.region import Space
+    from einturnip.storage.device_arrays import DeviceArray
 
 GROUP = "einturnip.devices"
 AUTOMATIC = ("cuda",)
@@ -108,6 +109,18 @@ class DeviceKind:
         Raises:
             DeviceError: a device cannot be opened.
         """
+        raise NotImplementedError
+
+    def empty(self, number: int, shape: Sequence[int], dtype: Any) -> Any:
+        """Return a new array in the memory of a device, for a result.
+
+        Raises:
+            BindError: there are no arrays on devices of this kind.
+        """
+        raise BindError(f"results cannot stay on {self.name}:{number}. help: leave out the arrays on a device")
+
+    def join_callers(self, device: Device, arrays: Sequence[DeviceArray]) -> None:
+        """Let all work of an open device wait for the caller's work on these arrays of its memory."""
         raise NotImplementedError
 
     def open_host(self, devices: Sequence[Device], name: str, arena: Array, workers: int) -> Device:

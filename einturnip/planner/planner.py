@@ -19,7 +19,7 @@ from einturnip.core.program_limits import require_free
 from einturnip.cost.machine import Machine
 from einturnip.devices.kind import ON_CPU, DeviceChoice
 from einturnip.eingraph.types import EinGraph
-from einturnip.memgraph.types import MemGraph
+from einturnip.memgraph.types import FILES, MemGraph, output_tier
 from einturnip.planner.budget import Budget, fits
 from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
@@ -27,6 +27,7 @@ from einturnip.planner.request import PlanRequest, file_layouts
 from einturnip.runtime.host.compilation import lacks_room, require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
+from einturnip.storage.device_arrays import DeviceArray
 from einturnip.storage.types import Sink, Source, transfer_itemsize
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.types import Decomposition
@@ -215,7 +216,11 @@ def _on_device(planned: PlannedProgram, request: PlanRequest) -> PlannedProgram:
 
     arena = planned.memgraph.arenas_nbytes[-1] if request.device.host else 0
     pinned = pinned_limit(request.options.host_memory, resident_nbytes(), arena)
-    memgraph, staging = with_host_tier(planned.memgraph, pinned)
+    nodes = enumerate(planned.graph.nodes)
+    inputs = (FILES + i for i, node in nodes if isinstance(request.sources.get(node.name), DeviceArray))
+    named = enumerate(planned.graph.outputs)
+    outputs = (output_tier(planned.graph, o) for o, (name, _) in named if name in request.options.on_device)
+    memgraph, staging = with_host_tier(planned.memgraph, pinned, frozenset((*inputs, *outputs)))
     return replace(planned, memgraph=memgraph, device=request.device, staging=staging)
 
 

@@ -14,7 +14,7 @@ from einturnip.cost.machine import Machine
 from einturnip.cost.site_rates import MachineLink, relative
 from einturnip.devices.kind import DeviceChoice
 from einturnip.devices.stored import machine_here
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
 from einturnip.ir.dtypes import DType
 from einturnip.ir.einsum import Box
 from einturnip.planner.budget import PlanningMemory, rounded
@@ -25,6 +25,7 @@ from einturnip.storage import file_format, location
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
+from einturnip.storage.device_arrays import DeviceArray, require_on
 from einturnip.storage.types import Source, contiguous_nbytes
 from einturnip.tiling.file_layout import FileLayout
 
@@ -50,7 +51,7 @@ class Options:
     the devices' kernels; () if they are equal. ``extra``: by device, the bytes of its budget beyond ``memory`` or
     ``arena``, which are for the smallest device; () if all have the same. ``retries``: maximum number of times that a
     run on a cluster that lost a worker is planned again for the remaining workers. ``runs``: expected runs of the plan,
-    of which each repays planning.
+    of which each repays planning. ``on_device``: outputs that are arrays in the memory of the device.
     """
 
     memory: int | None = None
@@ -74,6 +75,7 @@ class Options:
     extra: tuple[int, ...] = ()
     retries: int = 0
     runs: int = 1
+    on_device: frozenset[str] = frozenset()
 
     @property
     def plan_key(self) -> tuple[object, ...]:
@@ -167,7 +169,7 @@ def request_for(
 
     Raises:
         BindError: a link is stated for one device; the number of rates or memory sizes is not that of the devices;
-            reproducible bits of unlike kinds of devices.
+            reproducible bits of unlike kinds of devices; an input is in the memory of another device.
     """
     if options.link is not None and device.count == 1:
         raise BindError(f"--link joins devices, and the plan is for one. help: {_named(2)}")
@@ -176,6 +178,7 @@ def request_for(
         hint = "help: state one for each, such as 2,1 for two sites" if sites > 1 else f"help: {_named(stated)}"
         raise BindError(f"--rates states {stated} rates, and the plan is for {counted(sites, 'site')}. {hint}")
     require_one_for_each(options, device.count)
+    require_on(sources, device.name)
     if options.reproducible and device.host and not device.kind.host_kernels:
         raise BindError(
             f"the kernels of {device.kind.name} and of the CPU round differently, so the bits would depend on which "
@@ -232,6 +235,8 @@ def file_layout(source: Source) -> FileLayout:
     order = sorted(axes, key=lambda a: contiguous_nbytes(source, unit[a]) > source.dtype.itemsize)
     if isinstance(source, ChunkedSource):
         return FileLayout(tuple(order), source.chunks, source.whole_chunks, source.reading_nbytes)
+    if isinstance(source, DeviceArray):
+        return FileLayout(tuple(order), in_place=True)
     return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
 
 
@@ -253,6 +258,10 @@ def file_layouts(
     """
     nodes = enumerate(graph.nodes)
     found = {i: inputs[n.name] for i, n in nodes if isinstance(n, InputNode) and n.name in inputs}
+    for node in graph.nodes:  # a tile that is seen as a part of a concatenation is in the arena
+        for i in node.operands if isinstance(node, ConcatNode) else ():
+            if i in found and found[i].in_place:
+                found[i] = replace(found[i], in_place=False)
     for name, i in graph.outputs:
         node = graph.nodes[i]
         if i not in found and (chunks := output_chunks(targets.get(name, ""), node.shape, node.dtype)):

@@ -11,25 +11,23 @@ import numpy as np
 
 from einturnip.core.errors import BindError, DTypeError
 from einturnip.ir.dtypes import DType, from_numpy
+from einturnip.storage.device_arrays import DeviceArray, device_sink, gpu_of
 from einturnip.storage.file_versions import MappedFile
 from einturnip.storage.io.transfer import copy_blocked
-from einturnip.storage.layout import StridedLayout, c_layout
+from einturnip.storage.layout import c_layout
+from einturnip.storage.strided_array import StridedArray
 from einturnip.storage.types import Array, Extent, Region, slices
 
 # Limit on the search for an element that two arrays share, in NumPy's units of work.
 MAX_WORK = 10**5
 
 
-class ArraySource:
+class ArraySource(StridedArray):
     """A NumPy array of any strides and byte order."""
 
     def __init__(self, name: str, array: Array, dtype: DType) -> None:
-        self.name, self.array, self.dtype = name, array, dtype
-        self.tier = name
+        super().__init__(name, array, dtype)
         self.mapped = None if array.base is None else MappedFile.of(name, array)
-        self.shape: tuple[int, ...] = array.shape
-        low = sum(min(0, stride * (n - 1)) for n, stride in zip(array.shape, array.strides, strict=True) if n)
-        self._layout = StridedLayout(array.shape, array.strides, array.itemsize, -low)
 
     def read(self, region: Region, out: Array) -> int:
         """Copy the region into ``out``."""
@@ -37,20 +35,10 @@ class ArraySource:
         copy_blocked(out, self.array[_window(region)])
         return out.nbytes
 
-    def extent(self, region: Region) -> Extent:
-        """The region's bytes as an extent, counted from the array's lowest address."""
-        return self._layout.extent(region)
-
     def require_unchanged(self) -> None:
         """Raise StoreError if the file that the array maps, if any, has changed."""
         if self.mapped is not None:
             self.mapped.require_unchanged()
-
-    def release(self, region: Region) -> None:
-        """Nothing to do: the memory is the caller's."""
-
-    def close(self) -> None:
-        """Nothing to do: the memory is the caller's."""
 
 
 class ArraySink(ArraySource):
@@ -114,12 +102,15 @@ def array_source(array: Array, name: str) -> ArraySource:
     return ArraySource(name, array, element_type(array, name))
 
 
-def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink:
+def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink | DeviceArray:
     """Return a sink over the caller's array, which must have the output's shape and dtype.
 
     Raises:
         BindError: it has not, or it is read-only.
     """
+    number = gpu_of(out)
+    if number is not None:
+        return device_sink(out, name, number, shape, dtype)
     if not isinstance(out, np.ndarray):
         raise BindError(f"output {name}: out= takes a NumPy array or a file's name, not {type(out).__name__}")
     if out.shape != shape or element_type(out, f"output {name}") != dtype:

@@ -13,6 +13,7 @@ from einturnip.ir.dtypes import DType
 from einturnip.storage import file_format, location
 from einturnip.storage.array_objects import object_source
 from einturnip.storage.arrays import array_sink
+from einturnip.storage.device_arrays import DeviceArray, gpu_of
 from einturnip.storage.file_format import FileFormat
 from einturnip.storage.outputs.sinks import Container, Tensors
 from einturnip.storage.types import Sink, Source
@@ -28,7 +29,8 @@ def open_source(spec: Any, name: str) -> Source:
         BindError: the spec names nothing that can be read.
     """
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
-        return object_source(spec, name)
+        number = gpu_of(spec)
+        return object_source(spec, name) if number is None else DeviceArray(name, spec, number)
     source = _stored_source(spec, name)
     if not is_addressable(source.shape, source.dtype.itemsize):
         source.close()

@@ -26,7 +26,7 @@ from einturnip.taskgraph.one_pass import OnePass
 from einturnip.taskgraph.operands import Demand, Key, MissingOperand, OperandValue, SentParts, Slot
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, picker, tile_orders
 from einturnip.taskgraph.types import UNASSIGNED, TaskGraph, TaskKind, ValueKind
-from einturnip.tiling.file_layout import FileLayout, overlapping_inputs
+from einturnip.tiling.file_layout import FileLayout, layout_of, overlapping_inputs
 from einturnip.tiling.pieces import ConcatPieces, VisiblePart, intersection, points, read_ranges, visible_parts
 from einturnip.tiling.types import Decomposition
 from einturnip.tuning.search import COPIED_AT_ONCE
@@ -131,7 +131,9 @@ class _Lowering:
                 assert_never(node)
 
     def _load(self, i: int, key: Key, box: Box | None) -> None:
-        v = self._tile_value(i, self.outputs[i].box(key) if box is None else box)
+        loaded = self.outputs[i].box(key) if box is None else box
+        in_place = layout_of(self.columns.layouts, i, len(loaded)).in_place
+        v = self.columns.new_value(ValueKind.TILE, i, loaded, 0) if in_place else self._tile_value(i, loaded)
         if box is None:
             self.tile[i][key] = v
         else:

@@ -20,7 +20,8 @@ class FileLayout:
     """``axes``: slowest first. ``chunks``: extents of the stored chunks, empty if not chunked.
 
     ``decoded``: a chunk is always decoded as a whole. ``reading_nbytes``: memory for reading one chunk. ``shared``: all
-    sites can read the file; otherwise the site that has read a tile sends it to others.
+    sites can read the file; otherwise the site that has read a tile sends it to others. ``in_place``: kernels read the
+    tensor where it is, in the memory of their device, and its tiles take no bytes of the arena.
     """
 
     axes: tuple[int, ...]
@@ -28,6 +29,7 @@ class FileLayout:
     decoded: bool = False
     reading_nbytes: int = 0
     shared: bool = True
+    in_place: bool = False
 
     def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
         """Return the bytes of one contiguous run of a box."""
@@ -48,6 +50,8 @@ class FileLayout:
 
     def counts_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
         """Return the bytes of page counters that track which file pages such tiles have finished with."""
+        if self.in_place:
+            return 0
         pieces = self.chunks or shape
         part = math.prod(max(1, min(e, p)) for e, p in zip(extents, pieces, strict=True)) * itemsize
         run = self.run_nbytes(shape, extents, itemsize)
@@ -70,6 +74,8 @@ class FileLayout:
 
     def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
         """Return the seconds of reading a box that begins at a chunk."""
+        if self.in_place:
+            return 0.0
         pieces, order = self.chunks or shape, self.axes
         read = [min(e, p) for e, p in zip(extents, pieces, strict=True)] if not self.decoded else list(pieces)
         chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)

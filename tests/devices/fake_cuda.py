@@ -53,6 +53,11 @@ class FakeCalls:
     ``source``: what runs the generated sources; without it, the last launch of a call runs the host's kernel.
     """
 
+    callers: set[int] = set()
+    """Streams of the caller, on which events are recorded."""
+    arrays: list[tuple[int, int]] = []
+    """The bytes of the caller's arrays on the device."""
+
     def __init__(self, pace: Pace, beside: FakeCalls | None = None, source: LaunchExecutor | None = None) -> None:
         self.source = source
         self.streams: VirtualStreams = beside.streams if beside else VirtualStreams(pace)
@@ -108,8 +113,9 @@ class FakeCalls:
         return len(self.events)
 
     def record(self, event: int, stream: int) -> None:
-        self._not_default(stream)
-        marked = self.events[event] = _Marked(VirtualEvent(), dict(self.clocks[stream]))
+        if stream not in self.callers:
+            self._not_default(stream)
+        marked = self.events[event] = _Marked(VirtualEvent(), dict(self.clocks.setdefault(stream, {})))
         self.streams.record(stream, marked.event)
 
     def wait(self, stream: int, event: int) -> None:
@@ -225,7 +231,7 @@ class FakeCalls:
         assert stream in self.own, "work on a stream that was not made, such as the default one"
 
     def _all_here(self, accesses: Sequence[tuple[int, int, bool]]) -> None:
-        held = [(at, at + len(memory)) for at, memory in self.memory.items()]
+        held = [*self.arrays, *((at, at + len(memory)) for at, memory in self.memory.items())]
         for start, stop, _ in accesses:
             assert start == stop or any(a <= start and stop <= b for a, b in held), "bytes of another device"
 
@@ -260,9 +266,11 @@ def _dtype(name: str) -> np.dtype:
 
 def _at(address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """An array over memory as it is."""
-    nbytes = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + dtype.itemsize if all(shape) else 0
-    memory = (ctypes.c_uint8 * max(1, nbytes)).from_address(address)
-    return np.ndarray(tuple(shape), dtype, memory, 0, tuple(strides))
+    spans = [(n - 1) * s for n, s in zip(shape, strides, strict=True)] if all(shape) else []
+    low = sum(min(0, span) for span in spans)
+    nbytes = sum(max(0, span) for span in spans) - low + dtype.itemsize
+    memory = (ctypes.c_uint8 * nbytes).from_address(address + low)
+    return np.ndarray(tuple(shape), dtype, memory, -low, tuple(strides))
 
 
 def _span(array: np.ndarray) -> tuple[int, int]:

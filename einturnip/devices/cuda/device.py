@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class ArenaAddresses:
     def __init__(self, nbytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         self._bytes = np.frombuffer(mmap.mmap(-1, nbytes, flags=flags, prot=mmap.PROT_READ), np.uint8)
-        self.base = address(self._bytes)
+        self.base, self.nbytes = address(self._bytes), nbytes
 
     def array(self, offset: int, shape: Any, dtype: Any) -> Array:
         """See ArenaArrays."""
@@ -266,6 +266,15 @@ class CudaDevice:
         assert isinstance(mark, _Event)
         self._calls.wait(self._streams[stream], mark.event)
 
+    def join_streams(self, callers: Iterable[int]) -> None:
+        """Make all later work wait for the work that was submitted to streams of the caller so far."""
+        self.use()
+        for caller in sorted(callers):
+            event = self._calls.event()
+            self._calls.record(event, caller)
+            for stream in self._streams:
+                self._calls.wait(stream, event)
+
     def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
         """See Device."""
 
@@ -320,8 +329,10 @@ class CudaDevice:
                     free(memory)
 
     def _at(self, array: Array) -> int:
-        """Return the device address of an array of the arena."""
-        return self._device + address(array) - self.places.base
+        """Return the device address of an array of the arena, or of an array of the caller on this GPU."""
+        place = address(array)
+        offset = place - self.places.base
+        return self._device + offset if 0 <= offset <= self.places.nbytes else place
 
 
 class _Event:

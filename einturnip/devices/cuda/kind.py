@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
 
 from einturnip.caches import DEVICE_TESTS, DamagedEntry
 from einturnip.core.errors import DeviceError
@@ -17,9 +19,10 @@ from einturnip.kernels.cuda.nvrtc import headers, nvrtc
 
 if TYPE_CHECKING:
     from einturnip.cost.machine import Machine
-    from einturnip.devices.protocol import Device
+    from einturnip.devices.protocol import Array, Device
     from einturnip.ir.region import Space
     from einturnip.kernels.protocol import Mode
+    from einturnip.storage.device_arrays import DeviceArray
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 DEFAULT_FRACTION = 0.9
@@ -116,13 +119,37 @@ class CudaKind(DeviceKind):
             raise
         return found
 
+    def empty(self, number: int, shape: Sequence[int], dtype: Any) -> Any:
+        """Return a CuPy array, from the allocator that CuPy uses.
+
+        Raises:
+            DeviceError: too little of the GPU's memory is free, or CuPy lacks the dtype.
+        """
+        cupy = import_module("cupy")
+        try:
+            with cupy.cuda.Device(number):
+                return cupy.empty(tuple(shape), dtype)
+        except (MemoryError, RuntimeError, TypeError, ValueError) as error:
+            raise DeviceError(
+                f"a result of {list(shape)} {dtype} cannot be allocated on cuda:{number}: {error}. help: write it to a "
+                "file with out=, or free memory: cupy.get_default_memory_pool().free_all_blocks()"
+            ) from error
+
+    def join_callers(self, device: Device, arrays: Sequence[DeviceArray]) -> None:
+        """See DeviceKind."""
+        from einturnip.devices.cuda.device import CudaDevice
+
+        assert isinstance(device, CudaDevice)
+        device.join_streams({stream for array in arrays if (stream := array.stream()) is not None})
+        for array in arrays:
+            array.fetch = partial(fetch, array.number)
+
     def _test_once(self, number: int) -> None:
         """Run the self-test, unless this GPU passed it with this driver and this version of einturnip.
 
         Raises:
             DeviceError: the GPU computes something wrong.
         """
-        from importlib import metadata  # which loads email too: 1.5 MiB in processes without a GPU
 
         from einturnip.devices.self_test import self_test
 
@@ -141,6 +168,17 @@ class CudaKind(DeviceKind):
         except BaseException:
             self._passed.discard(entry)
             raise
+
+
+def fetch(number: int, target: Array, place: int) -> None:
+    """Fill a contiguous array on the host from an address on a GPU; waits for the copy."""
+    runtime = import_module("cupy_backends.cuda.api.runtime")
+    before = runtime.getDevice()
+    runtime.setDevice(number)
+    try:
+        runtime.memcpy(target.ctypes.data, place, target.nbytes, runtime.memcpyDefault)
+    finally:
+        runtime.setDevice(before)
 
 
 def pass_once(entry: str, test: Callable[[], str]) -> None:

@@ -19,6 +19,7 @@ from einturnip.runtime.host.index_origin import locate_index, statement_of
 from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 from einturnip.runtime.numeric_events import NumericEvents, host_parts
 from einturnip.storage.arrays import ArraySource
+from einturnip.storage.device_arrays import DeviceArray
 from einturnip.storage.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -60,11 +61,35 @@ class TransferEnds:
         self.kept: frozenset[int] = frozenset()
         self.lock = threading.Lock()
         self.moved = {"in": 0, "out": 0}
+        self.in_place: ZeroCopyTiles | None = None
         self.events = NumericEvents(graph)
         brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
         self._announce_whole_reads(brought)
+
+    def use_arrays_on_device(self) -> None:
+        """Let kernels read inputs that are in the memory of the run's device where they are."""
+        self.in_place = self.views.external = ZeroCopyTiles(self.graph, self.sources, (), on_device=True)
+
+    def is_on_device(self, op: Op) -> bool:
+        """Return whether a transfer reads or writes an array of the caller in the memory of the run's device."""
+        if self.in_place is None or op.kind.lane == Lane.COMPUTE:
+            return False
+        far = op.reads[0] if op.kind.lane == Lane.IN else op.writes[0]
+        return far.tier >= FILES and isinstance(self._file(far.tier), DeviceArray)
+
+    def copy_on_device(self, op: Op) -> tuple[Array, ...] | None:
+        """Return target and source of a transfer on the device, () without a copy; None for others."""
+        if self.in_place is None or not self.is_on_device(op):
+            return None
+        if self.in_place.needs_no_copy(op):
+            return ()
+        inward = op.kind.lane == Lane.IN
+        far = op.reads[0] if inward else op.writes[0]
+        array, (region, tile) = self._file(far.tier), self.views.transferred(op)
+        assert isinstance(array, DeviceArray)
+        return (tile, array.window(region)) if inward else (array.window(region), tile)
 
     def _announce_whole_reads(self, brought: NDArray[np.int64]) -> None:
         """Notify each source whose tiles the graph reads completely."""

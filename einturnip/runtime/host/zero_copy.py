@@ -27,6 +27,7 @@ from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.storage.arrays import ArraySource, array_sink, array_source
+from einturnip.storage.device_arrays import DeviceArray
 from einturnip.storage.types import Sink, Source, slices
 from einturnip.tuning.memory import WAKE_SECONDS
 
@@ -38,10 +39,23 @@ class ZeroCopyTiles:
     """The values of a graph that are used in the caller's arrays."""
 
     def __init__(
-        self, graph: MemGraph, sources: Sequence[Source | None], sinks: Sequence[Sink], read_only: bool = False
+        self,
+        graph: MemGraph,
+        sources: Sequence[Source | None],
+        sinks: Sequence[Sink],
+        read_only: bool = False,
+        on_device: bool = False,
     ) -> None:
-        """``read_only``: outputs are made in the arena and copied."""
+        """``read_only``: outputs are made in the arena and copied.
+
+        ``on_device``: the arrays are on the run's device, whose kernels read any strides; outputs are copied.
+        """
         self._graph = graph
+        if on_device:
+            self._arrays = {i: s.array for i, s in enumerate(sources) if isinstance(s, DeviceArray)}
+            self._array_of = _files(graph, self._arrays, len(graph.taskgraph.decomposition.graph.nodes))
+            self._multiplied: frozenset[int] = frozenset()
+            return
         first = len(graph.taskgraph.decomposition.graph.nodes)
         inputs = {i: s.array for i, s in enumerate(sources) if isinstance(s, ArraySource)}
         outputs = {first + o: s.array for o, s in enumerate(sinks) if isinstance(s, ArraySource)}

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -41,19 +40,6 @@ def window(devices: Sequence[Device]) -> dict[Lane, int]:
     """Return the slots of each lane: twice as many ops as can run at once, so that no stream becomes idle."""
     n = len(devices)
     return {Lane.COMPUTE: 2 * devices[0].compute_streams, Lane.IN: 2 * STAGED_IN * n, Lane.OUT: 2 * STAGED_OUT * n}
-
-
-class DeviceArenas:
-    """The arenas of several devices as one address space: device ``k`` begins at byte ``k * nbytes``."""
-
-    def __init__(self, devices: Sequence[Device], nbytes: int) -> None:
-        self._places = [device.places for device in devices]
-        self._nbytes = nbytes
-
-    def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
-        """See ArenaArrays."""
-        device, place = divmod(offset, self._nbytes)
-        return self._places[device].array(place, shape, dtype)
 
 
 @dataclass(slots=True)
@@ -132,6 +118,8 @@ class StreamEngine:
             self._outgoing[op] = flight.op
         if kind.lane == Lane.COMPUTE:
             self._compute(flight)
+        elif (copied := self.transfers.copy_on_device(flight.op)) is not None:
+            self._copy_on_device(flight, copied)
         elif kind.lane == Lane.IN and flight.op.reads[0].tier == HOST:
             self._copy_in(flight, self._spilled(flight.op.reads[0].offset, flight.op.reads[0].nbytes))
         elif kind.lane == Lane.OUT and flight.op.writes[0].tier == HOST:
@@ -207,6 +195,11 @@ class StreamEngine:
         near, seconds = flight.op.reads[0], flight.op.seconds
         place = self.transfers.views.bytes(near.offset, near.nbytes)
         self._submit(flight, Stream.OUT, lambda device: device.copy_out(Stream.OUT, target, place, seconds))
+
+    def _copy_on_device(self, flight: _OpInFlight, copied: tuple[Array, ...]) -> None:
+        """Copy a tile to or from an array of the caller on the device. ``copied``: target and source."""
+        op, stream = flight.op, Stream.IN if flight.op.kind.lane == Lane.IN else Stream.OUT
+        self._submit(flight, stream, lambda on: on.copy(stream, copied[0], copied[1], op.seconds) if copied else None)
 
     def _submit(self, flight: _OpInFlight, stream: int, work: Callable[[Device], None]) -> None:
         """Submit an op's work to a stream of its device, after its dependencies and between two marks.
@@ -358,7 +351,7 @@ class StreamEngine:
             self._end(flight, error)
             return True
         op = flight.op
-        if op.kind.lane == Lane.OUT and op.writes[0].tier != HOST:
+        if op.kind.lane == Lane.OUT and op.writes[0].tier != HOST and not self.transfers.is_on_device(op):
             array = self._staged(flight)
             flight.file_mark = self._on(0).on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
             self._writing.append(flight)

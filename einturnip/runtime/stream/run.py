@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +14,14 @@ from einturnip.core.units import PAGE_NBYTES, format_minimum, format_size
 from einturnip.devices.protocol import ArenaArrays, Device
 from einturnip.memgraph.spill_placement import keep_on_host
 from einturnip.memgraph.types import HOST, Lane, MemGraph, OpKind
+from einturnip.memgraph.views import Array
 from einturnip.runtime.host.event_loop import drive
 from einturnip.runtime.host.executor import TransferEnds
 from einturnip.runtime.scheduler.policies import Ranks
 from einturnip.runtime.scheduler.state_machine import Schedule, SchedulerState, lanes
 from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.simulate.dispatch import DispatchPlan, double_buffered, fixed
-from einturnip.runtime.stream.driver import DeviceArenas, StreamEngine, window
+from einturnip.runtime.stream.driver import StreamEngine, window
 from einturnip.tuning.memory import STAGED_IN, STAGED_OUT, STREAM_PROCESS_NBYTES
 
 
@@ -48,26 +50,28 @@ def pinned_limit(host_memory: int | None, resident: int, arena: int = 0) -> int:
     return available
 
 
-def with_host_tier(graph: MemGraph, limit: int) -> tuple[MemGraph, tuple[int, int]]:
+def with_host_tier(
+    graph: MemGraph, limit: int, direct: frozenset[int] = frozenset()
+) -> tuple[MemGraph, tuple[int, int]]:
     """Move spilled values to host memory as far as they fit; return also the buffers for transfers.
 
     ``limit``: pinned bytes for values and buffers together. The buffers are the bytes for transfers in, and for
-    transfers out.
+    transfers out. ``direct``: tiers whose transfers need no buffer, since they are on the device.
 
     Raises:
         CapacityError: transfers alone need more than ``limit``.
     """
-    staging = staging_nbytes(graph, limit)
+    staging = staging_nbytes(graph, limit, direct)
     return keep_on_host(graph, limit - sum(staging)), staging
 
 
-def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
+def staging_nbytes(graph: MemGraph, available: int, direct: frozenset[int] = frozenset()) -> tuple[int, int]:
     """Return the pinned bytes for transfers in and for transfers out; together at most ``available``.
 
     Raises:
         CapacityError: one transfer of the largest size in each direction needs more.
     """
-    largest = [_largest(graph, lane) for lane in (Lane.IN, Lane.OUT)]
+    largest = [_largest(graph, lane, direct) for lane in (Lane.IN, Lane.OUT)]
     if sum(largest) > available:
         raise CapacityError(
             f"transfers need {format_size(sum(largest))} of host memory as buffers, and {format_size(available)} are "
@@ -78,13 +82,13 @@ def staging_nbytes(graph: MemGraph, available: int) -> tuple[int, int]:
     return preferred if sum(preferred) <= available else (available - largest[1], largest[1])
 
 
-def _largest(graph: MemGraph, lane: Lane) -> int:
+def _largest(graph: MemGraph, lane: Lane, direct: frozenset[int]) -> int:
     """Return the bytes of the largest transfer between the arena and a file, in granules."""
     mine = np.array([kind.lane for kind in OpKind])[graph.kind] == lane
     ptr, rows = (graph.read_ptr, graph.read) if lane == Lane.IN else (graph.write_ptr, graph.write)
     near_ptr, near = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
     ops = np.flatnonzero(mine)
-    ops = ops[rows[ptr[ops], 0] != HOST]
+    ops = ops[~np.isin(rows[ptr[ops], 0], [HOST, *direct])]
     largest = int(near[near_ptr[ops], 2].max(initial=0))
     return -(-largest // PAGE_NBYTES) * PAGE_NBYTES
 
@@ -102,6 +106,19 @@ def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> DispatchPlan:
             return double_buffered(graph, (), {Lane.COMPUTE: 1}, 0)
         case _:
             return DispatchPlan(graph, ranks, False)
+
+
+class DeviceArenas:
+    """The arenas of several devices as one address space: device ``k`` begins at byte ``k * nbytes``."""
+
+    def __init__(self, devices: Sequence[Device], nbytes: int) -> None:
+        self._places = [device.places for device in devices]
+        self._nbytes = nbytes
+
+    def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
+        """See ArenaArrays."""
+        device, place = divmod(offset, self._nbytes)
+        return self._places[device].array(place, shape, dtype)
 
 
 def memory_of(graph: MemGraph, devices: Sequence[Device]) -> ArenaArrays:
