@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from einturnip.core.events import log
-from einturnip.report.progress import Show, line
+from einturnip.report.progress import Show, at_most_once_in, line
 
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import Progress
@@ -30,7 +29,7 @@ def json_lines(stream: TextIO) -> Iterator[Show]:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        yield _progress()
+        yield at_most_once_in(_SECONDS, _log_progress)
     finally:
         logger.removeHandler(handler)
         logger.level, logger.propagate = before
@@ -56,23 +55,13 @@ def log_failure(message: str, code: int) -> None:
         log("failed", message, {"exit_code": code}, "ERROR")
 
 
-def _progress() -> Show:
-    """Return the function that logs progress, at most once in _SECONDS."""
-    due = time.monotonic() + _SECONDS
-
-    def show(progress: Progress) -> None:
-        nonlocal due
-        now = time.monotonic()
-        if now >= due:
-            due = now + _SECONDS
-            counts = {
-                "done_ops": progress.done_ops,
-                "total_ops": progress.total_ops,
-                "done_bytes": progress.done_nbytes,
-                "total_bytes": progress.total_nbytes,
-                "elapsed_seconds": round(progress.elapsed_seconds, 3),
-                "statement": progress.statement,
-            }
-            log("progress", line(progress), counts)
-
-    return show
+def _log_progress(progress: Progress) -> None:
+    counts = {
+        "done_ops": progress.done_ops,
+        "total_ops": progress.total_ops,
+        "done_bytes": progress.done_nbytes,
+        "total_bytes": progress.total_nbytes,
+        "elapsed_seconds": round(progress.elapsed_seconds, 3),
+        "statement": progress.statement,
+    }
+    log("progress", line(progress), counts)

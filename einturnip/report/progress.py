@@ -167,13 +167,18 @@ def _fraction(progress: Progress) -> float:
 
 def _lines() -> Show:
     """Return the function that prints a line at most once in _LINE seconds."""
-    due = time.monotonic() + _LINE
+    return at_most_once_in(_LINE, lambda progress: print(line(progress), file=sys.stderr, flush=True))
 
-    def show(progress: Progress) -> None:
+
+def at_most_once_in(seconds: float, show: Show) -> Show:
+    """Return a function that calls ``show`` after ``seconds``, and then at most once in as many."""
+    due = time.monotonic() + seconds
+
+    def seldom(progress: Progress) -> None:
         nonlocal due
         now = time.monotonic()
         if now >= due:
-            due = now + _LINE
-            print(line(progress), file=sys.stderr, flush=True)
+            due = now + seconds
+            show(progress)
 
-    return show
+    return seldom
