@@ -77,7 +77,7 @@ def plan_call(sized: SizedProgram, settings: Settings, data: Mapping[str, Any], 
         stored_outputs = tuple(name for name, target in targets.items() if target is not None)
         arrays = any(isinstance(source, DeviceArray) for source in sources.values())
         results = (n for n, t in targets.items() if (arrays if t is None else gpu_of(t) is not None))
-        options = replace(options, on_device=frozenset(results))
+        options = replace(options, on_device=tuple(results))
         shapes = plan_cache.shapes_key(sources)
         machine = plan_cache.machine_key()
         key = (id(typed), tuple(sorted(sizes.items())), shapes, stored_outputs, options, allowed, machine)

@@ -17,7 +17,7 @@ from einturnip.planner.budget import Budget, PlanningMemory
 from einturnip.planner.multi_program import plan_together
 from einturnip.planner.planner import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict
-from einturnip.runtime.host.compilation import may_be_used
+from einturnip.runtime.host.compilation import has_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.storage.open import packages_nbytes
 from einturnip.storage.types import Array, Source
@@ -56,7 +56,7 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
-    compiled = options.compiled and may_be_used(memory, resident_nbytes())
+    compiled = options.compiled and has_room(memory, resident_nbytes())
     options = replace(options, memory=memory, compiled=compiled)
     separate_plans = [make_plan(p.bound, p.sources, tiers(p.targets), replace(options, check=False)) for p in parts]
 

@@ -337,7 +337,9 @@ def _found(tiling: Tiling, memgraph: MemGraph, machine: Machine, best: FoundPlan
     """
     seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
     if best is None or seconds < best.seconds:
-        actual = with_numpy_kernels(memgraph, machine, None)  # Planner.passes plans again without room for a compiler
+        actual = with_numpy_kernels(
+            memgraph, machine, None
+        )  # without room for a compiler, Planner.passes plans for NumPy
         seconds = seconds if actual is memgraph else predicted_seconds(actual, machine, policy(SEARCHED_BY))
     tried(seconds)
     return FoundPlan(tiling, memgraph, seconds, seconds + byte_cost_seconds(memgraph.nbytes_by_link(), machine))

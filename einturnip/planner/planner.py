@@ -24,7 +24,7 @@ from einturnip.planner.budget import Budget, fits
 from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.predict import predict, with_numpy_kernels
 from einturnip.planner.request import PlanRequest, file_layouts
-from einturnip.runtime.host.compilation import lacks_room, require_room
+from einturnip.runtime.host.compilation import has_room, lacks_code, require_room
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.runtime.scheduler.report import Prediction
 from einturnip.storage.device_arrays import DeviceArray
@@ -100,14 +100,14 @@ class Planner:
             CapacityError: the budget is too small; names the minimum.
         """
         enter("planning")
-        found, is_new = self._found()
-        if self._lacks_code(found):
-            # NumPy is faster in other tiles, and with more workspace, than in the place of machine code.
-            del found
-            trim_heap()
+        cached = self._cached()
+        if self._cannot_compile() and (cached is None or self._lacks_code(cached)):
+            # NumPy is faster in other tiles, and with more workspace, than in the place of machine code. A second
+            # search would leave more of the heap in use than what a refusal names.
             self._request = replace(self._request, machine=replace(self._request.machine, compiled=False))
             self._folder = None if self._folder is None else self._plan_folder()
-            found, is_new = self._found()
+            cached = self._cached()
+        found, is_new = (self._better_cached(self._search()), True) if cached is None else (cached, False)
         request = self._request
         yield "search", found
         if request.options.reproducible:
@@ -128,19 +128,18 @@ class Planner:
         if is_new and len(planned.memgraph) >= LARGE_PLAN:
             trim_heap()
 
-    def _found(self) -> tuple[PlannedProgram, bool]:
-        """Return the cached plan, or the best one that a search finds; and whether it is new."""
-        cached = self._cached()
-        return (self._better_cached(self._search()), True) if cached is None else (cached, False)
-
-    def _lacks_code(self, found: PlannedProgram) -> bool:
-        """Return whether machine code that the plan counts on is neither on disk nor can be compiled."""
-        request, machine = self._request, self._request.machine
-        if not machine.compiled or not request.device.kind.on_host or request.memory is None:
+    def _cannot_compile(self) -> bool:
+        """Return whether the compiler has no room in the memory of a plan that may use machine code."""
+        request = self._request
+        if not request.machine.compiled or not request.device.kind.on_host:
             return False
         if request.options.reproducible or request.options.replayed is not None:
             return False
-        return lacks_room(found.taskgraph, machine, request.memory, machine.runs)
+        return not has_room(request.memory, resident_nbytes())
+
+    def _lacks_code(self, cached: PlannedProgram) -> bool:
+        """Return whether machine code that a cached plan counts on is not on disk."""
+        return lacks_code(cached.taskgraph, self._request.machine, self._request.machine.runs)
 
     def _plan_folder(self) -> PlanFolder | None:
         """Return the folder of cached plans of this program, files, options, machine and devices."""

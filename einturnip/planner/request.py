@@ -75,7 +75,7 @@ class Options:
     extra: tuple[int, ...] = ()
     retries: int = 0
     runs: int = 1
-    on_device: frozenset[str] = frozenset()
+    on_device: tuple[str, ...] = ()
 
     @property
     def plan_key(self) -> tuple[object, ...]:

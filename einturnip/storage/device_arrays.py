@@ -189,7 +189,8 @@ def _view(value: Any, name: str) -> tuple[Array, object]:
         raise
     except Exception as error:
         raise BindError(
-            f"{name}: the {type(value).__name__} given does not share its memory ({error}). help: detach it, or copy it"
+            f"{name}: the {type(value).__name__} given does not share its memory ({type(error).__name__}: {error}). "
+            "help: detach it, or copy it"
         ) from error
 
 

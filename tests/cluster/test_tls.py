@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from distributed import Client
 
 import einturnip as et
 from einturnip.core.errors import DeviceError
@@ -93,6 +94,6 @@ def test_plain_tcp_beyond_this_machine_is_the_users_choice() -> None:
                 pass
         assert client.call_count == 3
     # A client that the caller has connected is used as it is.
-    own = mock.MagicMock(asynchronous=False)
-    own.scheduler.address = address
+    own = mock.MagicMock(spec=Client, asynchronous=False)
+    own.scheduler = mock.MagicMock(address=address)
     dask_cluster.require_processes(own)

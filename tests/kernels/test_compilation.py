@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import einturnip as et
+from einturnip.api import plan_cache
 from einturnip.kernels import select
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.llvm import code_cache
+from einturnip.planner import plan_store
 from einturnip.runtime.host import compilation, prepared_run
 from einturnip.runtime.host.prepared_run import _kernel as kernel_of
 
@@ -73,17 +75,20 @@ def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_little_memory_uses_code_on_disk_and_never_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan whose code is not on disk is made for NumPy."""
+    """A stored plan whose code is on disk is used where the compiler has no room; other plans are made for NumPy."""
+    monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "plans"))
+    monkeypatch.setattr(plan_store, "WORTH_STORING", 0.0)
     x = np.zeros((600, 600))
     for name in ("START_SECONDS", "COMPILE_SECONDS", "WORTH_LOADING"):
         monkeypatch.setattr(compilation, name, 0.0)
-    et.compile(TEXT)(X=x, workers=1)
+    et.compile(TEXT).plan(X=x, memory="1GiB", workers=1).run()
     assert objects(tmp_path) == 1
     forget()
+    plan_cache.forget()
     monkeypatch.setattr(code_cache, "COMPILER_NBYTES", 1 << 60)
     compiled = []
     for text in (TEXT, TEXT.replace("exp", "tanh")):
-        plan = et.compile(text).plan(X=x, memory="1GiB")
+        plan = et.compile(text).plan(X=x, memory="1GiB", workers=1)
         compiled.append(plan._job.planned.machine.compiled)  # type: ignore[union-attr]
         plan.run()
         assert code_cache.ready() and objects(tmp_path) == 1

@@ -212,9 +212,9 @@ except CapacityError as error:
         LINE.format(["run", "s.ein", "-i", "A=A.npy", "-i", "u=A.h5::A", "--steps", "2", "--memory", "56MiB"]),
         LINE.format(["run", "s.ein", "-i", "A=A.npy", "--feed", "u=F.h5::F", "--steps", "2", "--memory", "56MiB"]),
         LINE.format(["plan", "p.ein", "-i", "A=A.h5::A", "--memory", "56MiB"]),
-        CALL.format("et.compile('p.ein')(A='A.h5::A', memory='12MiB')"),
-        CALL.format("et.compile('p.ein').session(A='A.h5::A', memory='12MiB')"),
-        CALL.format("et.compile('s.ein').session(A='A.npy', memory='12MiB').step(u='A.h5::A')"),
+        CALL.format("et.compile('p.ein')(A='A.h5::A', memory='40MiB')"),
+        CALL.format("et.compile('p.ein').session(A='A.h5::A', memory='40MiB')"),
+        CALL.format("et.compile('s.ein').session(A='A.npy', memory='40MiB').step(u='A.h5::A')"),
     ],
     ids=["run", "several", "steps", "feed", "plan", "call", "session", "step"],
 )

@@ -147,7 +147,7 @@ def test_masked_and_other_devices_are_refused() -> None:
             raise AssertionError
 
         def __dlpack_device__(self) -> Any:
-            return (2, 1)
+            return (10, 1)  # ROCm
 
     with pytest.raises(BindError, match="x: the .*OnDevice given is in the memory of a device .*move it to the CPU"):
         open_source(OnDevice(), "x")

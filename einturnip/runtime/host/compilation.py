@@ -205,13 +205,11 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine, memory: int | None, runs: 
     return sorted((kernel.kind, kernel.node) for kernel in left)
 
 
-def lacks_room(tasks: TaskGraph, machine: Machine, memory: int | None, runs: int = 1) -> bool:
-    """Return whether code that the memory is too small to compile would save more than the code on disk.
+def lacks_code(tasks: TaskGraph, machine: Machine, runs: int = 1) -> bool:
+    """Return whether code that is not on disk would save more than the code that is.
 
     Arguments as of ``left_to_numpy``.
     """
-    if has_room(memory, resident_nbytes()):
-        return False
     missing, worth = _missing(tasks, machine, runs)
     lost = [gain for gain in missing if gain.kernels and gain.codes in worth]
     if not lost:
