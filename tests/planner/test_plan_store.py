@@ -239,7 +239,8 @@ def test_a_plan_serves_budgets_that_it_fits_and_hardly_wastes():
     assert stated.is_served_by(1000, 1000) and not plan_store.PlanningBudget(1001, True).is_served_by(1000, 1000)
 
 
-def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(disk):
+def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(disk, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no machine code is on disk, and 16 MiB do not suffice for it
     data, program = X(300, 200), et.compile(TEXT)
     for memory, searched in (("200MiB", 1), ("400MiB", 0), ("3GiB", 0), ("16MiB", 1)):
         disk.anew()
