@@ -98,7 +98,7 @@ class _Builder:
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
         self.spill = spill_files(tasks.devices, len(self.arenas), granule)
         self.ops = OpColumns(limits)
-        self.lookahead = int(self.arena.capacity * LOOKAHEAD_SHARE) * tasks.devices
+        self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())

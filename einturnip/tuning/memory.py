@@ -159,8 +159,7 @@ MAX_DEPS_PER_OP = 8
 """[ops] If more precede each op of a group, they precede its first, which precedes the rest: m + n edges. Limit: the
 plan's size."""
 LOOKAHEAD_SHARE = 0.03
-"""[share] Part of the arena, or of the bytes of all values if they are fewer, that allocation may take for tasks that
-are not complete yet. With a part of all free memory, ops would not reuse pages, and each would cause faults. Chosen."""
+"""[share] Part of the capacity that allocation may take for tasks that are not complete yet. Chosen."""
 CLOSE_FIT = 2
 """[times] A free segment fits closely if it is less than this multiple of the request. Chosen."""
 MAX_DEPS_PER_SEGMENT = 64
