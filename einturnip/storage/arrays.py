@@ -16,7 +16,7 @@ from einturnip.storage.file_versions import MappedFile
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.layout import c_layout
 from einturnip.storage.strided_array import StridedArray
-from einturnip.storage.types import Array, Extent, Region, slices
+from einturnip.storage.types import Array, Region, slices
 
 # Limit on the search for an element that two arrays share, in NumPy's units of work.
 MAX_WORK = 10**5
@@ -57,15 +57,13 @@ class ArraySink(ArraySource):
         """Nothing to do: writes cannot be undone."""
 
 
-class WidenedSource:
+class WidenedSource(StridedArray):
     """A caller's array of 8-bit floats as f32, or as the float type that a program declares."""
 
     def __init__(self, name: str, array: Array, dtype: DType) -> None:
-        self.name = self.tier = name
-        self.array, self.dtype = array, dtype
-        self.shape: tuple[int, ...] = array.shape
+        super().__init__(name, array, dtype)
         self.transferred = array.itemsize
-        self._layout = c_layout(array.shape, dtype.itemsize, 0)
+        self._layout = c_layout(array.shape, dtype.itemsize, 0)  # of the converted tensor
 
     def expanded_to(self, dtype: DType) -> WidenedSource:
         """Return this tensor converted to another float type; it replaces this source."""
@@ -76,16 +74,6 @@ class WidenedSource:
         self._layout.check(region)
         out[...] = self.array[_window(region)]
         return out.nbytes
-
-    def extent(self, region: Region) -> Extent:
-        """The region's extent in the converted tensor."""
-        return self._layout.extent(region)
-
-    def release(self, region: Region) -> None:
-        """Nothing to do: the memory is the caller's."""
-
-    def close(self) -> None:
-        """Nothing to do: the memory is the caller's."""
 
 
 def _window(region: Region) -> tuple[Any, ...]:
