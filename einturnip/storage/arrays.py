@@ -11,7 +11,7 @@ import numpy as np
 
 from einturnip.core.errors import BindError, DTypeError
 from einturnip.ir.dtypes import DType, from_numpy
-from einturnip.storage.device_arrays import DeviceArray, device_sink, gpu_of
+from einturnip.storage.device_arrays import DeviceArray, gpu_of
 from einturnip.storage.file_versions import MappedFile
 from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.layout import c_layout
@@ -91,28 +91,32 @@ def array_source(array: Array, name: str) -> ArraySource:
 
 
 def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink | DeviceArray:
-    """Return a sink over the caller's array, which must have the output's shape and dtype.
+    """Return a sink over the caller's array, on the host or a GPU, with the output's shape and dtype.
 
     Raises:
         BindError: it has not, or it is read-only.
     """
     number = gpu_of(out)
-    if number is not None:
-        return device_sink(out, name, number, shape, dtype)
-    if not isinstance(out, np.ndarray):
+    if number is None and not isinstance(out, np.ndarray):
         raise BindError(f"output {name}: out= takes a NumPy array or a file's name, not {type(out).__name__}")
-    if out.shape != shape or element_type(out, f"output {name}") != dtype:
+    sink: ArraySink | DeviceArray
+    if number is None:
+        sink, given = ArraySink(name, out, element_type(out, f"output {name}")), str(out.dtype)
+    else:
+        sink = DeviceArray(name, out, number)
+        given = sink.dtype.name
+    array = sink.array
+    if sink.shape != shape or sink.dtype != dtype:
         raise BindError(
-            f"output {name}: is {_typed(dtype.name, shape)}, but the array given for it is "
-            f"{_typed(str(out.dtype), out.shape)}"
+            f"output {name}: is {_typed(dtype.name, shape)}, but the array given for it is {_typed(given, sink.shape)}"
         )
-    if not out.flags.writeable:
+    if not array.flags.writeable:
         raise BindError(f"output {name}: the array given for it is read-only; pass a writable one")
-    if out.size and any(stride == 0 and n > 1 for n, stride in zip(out.shape, out.strides, strict=True)):
+    if array.size and any(stride == 0 and n > 1 for n, stride in zip(shape, array.strides, strict=True)):
         raise BindError(
             f"output {name}: the array given for it is a broadcast view, where elements share memory; copy it"
         )
-    return ArraySink(name, out, dtype)
+    return sink
 
 
 def require_apart(outs: Mapping[str, Any]) -> None:

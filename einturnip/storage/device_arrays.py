@@ -110,27 +110,6 @@ class DeviceArray(StridedArray):
         """Nothing to do: writes cannot be undone."""
 
 
-def device_sink(value: Any, name: str, number: int, shape: tuple[int, ...], dtype: DType) -> DeviceArray:
-    """Return a sink over the caller's array on a GPU, which must have the output's shape and dtype.
-
-    Raises:
-        BindError: it has not, or it is read-only, or its elements share memory.
-    """
-    found = DeviceArray(name, value, number)
-    if found.shape != shape or found.dtype != dtype:
-        raise BindError(
-            f"output {name}: is {dtype.name}{list(shape)}, but the array given for it is "
-            f"{found.dtype.name}{list(found.shape)}"
-        )
-    if not found.array.flags.writeable:
-        raise BindError(f"output {name}: the array given for it is read-only; pass a writable one")
-    if any(stride == 0 and n > 1 for n, stride in zip(shape, found.array.strides, strict=True)):
-        raise BindError(
-            f"output {name}: the array given for it is a broadcast view, where elements share memory; copy it"
-        )
-    return found
-
-
 def require_on(arrays: Mapping[str, object], device: str) -> None:
     """Refuse arrays that are not on the one device of a run.
 
